@@ -1,0 +1,3 @@
+"""knn-seq: nearest-neighbour machine translation."""
+
+__version__ = "0.1.0"

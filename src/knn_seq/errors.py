@@ -1,0 +1,5 @@
+"""The one exception that users see: a sentence that says what is wrong and what to do."""
+
+
+class UserError(Exception):
+    """Something the user can mend.  The command line prints it as one sentence and exits with code 2."""

@@ -1,0 +1,78 @@
+"""Progress of long work: a bar on a terminal, a plain line now and then everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress:
+    """Counts up to a total and shows rate and time left on standard error.
+
+    Args:
+        label: What is being done ("keys").
+        total: How many units there are, or None if nobody knows.
+        unit: The unit's name in the plural ("tokens").
+        done: How many were done before (a build that goes on).
+        quiet: Show nothing.
+    """
+
+    def __init__(self, label: str, total: int | None, unit: str, done: int = 0, quiet: bool = False) -> None:
+        self.label, self.total, self.unit, self.done, self.quiet = label, total, unit, done, quiet
+        self._initial = done
+        self._start = self._last_line = time.monotonic()
+        self._bar = None
+        if not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                desc=label, total=total, initial=done, unit=f" {unit}", unit_scale=True, dynamic_ncols=True
+            )
+
+    def update(self, count: int) -> None:
+        """Say that `count` more units are done."""
+        self.done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._line()
+
+    def close(self) -> None:
+        """Finish the bar, or print the last line."""
+        if self._bar is not None:
+            self._bar.close()
+        else:
+            self._line()
+
+    def _line(self) -> None:
+        if self.quiet:
+            return
+        self._last_line = time.monotonic()
+        seconds = max(self._last_line - self._start, 1e-9)
+        rate = (self.done - self._initial) / seconds
+        text = f"{self.label}: {self.done:,}"
+        if self.total is not None:
+            text += f" of {self.total:,}"
+        text += f" {self.unit}, {rate:,.0f} {self.unit}/s"
+        if self.total is not None and self.done < self.total and rate > 0:
+            text += f", {_duration((self.total - self.done) / rate)} left"
+        else:
+            text += f", {_duration(seconds)}"
+        print(text, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
