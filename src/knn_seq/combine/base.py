@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from knn_seq.neighbours import Neighbours
+from knn_seq.registry import Registry
+from knn_seq.settings import SearchSettings
+
+
+class Combiner(ABC):
+    """How neighbours vote for the next token, and how much their vote counts against the model's.
+
+    The mixture itself, p(y) = λ·p_kNN(y) + (1−λ)·p_MT(y), is the same for all; a new combiner says what p_kNN and λ are.
+    """
+
+    def __init__(self, settings: SearchSettings) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def votes(self, neighbours: Neighbours) -> Tensor:
+        """The share of p_kNN that each neighbour brings to its value, (rows, k); a row sums to 1, or to 0 if empty."""
+
+    @abstractmethod
+    def weights(self, neighbours: Neighbours) -> Tensor:
+        """λ of each row that has neighbours, (rows,)."""
+
+    def combine(self, log_probs: Tensor, neighbours: Neighbours) -> Tensor:
+        """The logarithm of the mixture.
+
+        Only the retrieved tokens are computed; all others shift by log(1−λ).
+
+        Args:
+            log_probs: log p_MT, (rows, vocabulary), float32.
+            neighbours: The neighbours of each row.
+
+        Returns:
+            log p, (rows, vocabulary); a row without neighbours is log p_MT as it was.
+        """
+        empty = ~neighbours.found.any(dim=1)
+        weight = self.weights(neighbours).masked_fill(empty, 0.0).unsqueeze(1)
+        rest = torch.log1p(-weight)
+        shares = sum_by_value(neighbours.values, self.votes(neighbours))
+        retrieved = log_probs.gather(1, neighbours.values) + rest
+        mixed = torch.logaddexp(retrieved, torch.log(weight * shares))
+        return (log_probs + rest).scatter_(1, neighbours.values, mixed)
+
+
+def sum_by_value(values: Tensor, votes: Tensor) -> Tensor:
+    """For each place the votes of all places in its row that hold the same value, (rows, k).
+
+    Sorting keeps this at rows × k: no (rows × vocabulary) array is made.
+    """
+    ordered, order = values.sort(dim=1, stable=True)
+    starts = torch.zeros_like(ordered)
+    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    group = starts.cumsum(dim=1)
+    sums = torch.zeros_like(votes).scatter_add_(1, group, votes.gather(1, order))
+    return torch.empty_like(votes).scatter_(1, order, sums.gather(1, group))
+
+
+COMBINERS: Registry[Combiner] = Registry("combine")

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knn_seq.models.base import PairTokenizer, TokenPair
+from knn_seq.models.batching import pad
+from knn_seq.models.network import NetworkModel
+from knn_seq.settings import ModelSettings
+
+
+class DecoderOnlyModel(NetworkModel):
+    """A language model that reads the source in its prompt: GPT-2, Llama, Qwen and their like.
+
+    Only target tokens have keys; the prompt has none.
+    """
+
+    def __init__(self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings) -> None:
+        padding = network.generation_config.pad_token_id
+        super().__init__(network, tokenizer, vocabulary, settings)
+        self.padding = self._any_token() if padding is None else padding
+
+    def _teacher_forcing(self, pairs: Sequence[TokenPair]) -> tuple[dict[str, Tensor], list[int]]:
+        tokens, mask = pad([[*pair.source, *pair.target[:-1]] for pair in pairs], self._any_token(), self.device)
+        return {"input_ids": tokens, "attention_mask": mask}, [len(pair.source) - 1 for pair in pairs]
+
+    def _decoding_inputs(self, sources: Sequence[Sequence[int]]) -> dict[str, Any]:
+        tokens, mask = pad(sources, self.padding, self.device, left=True)
+        return {"input_ids": tokens, "attention_mask": mask, "pad_token_id": self.padding}
+
+    def _forced_length(self, inputs: dict[str, Any]) -> int:
+        return int(inputs["input_ids"].shape[1])
+
+    def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """The prompts and their mask, (batch, time)."""
+        return pad(sources, self.padding, self.device, left=True)
+
+    def next_logits(self, state: Any, sentences: Tensor, prefixes: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """See `NetworkModel.next_logits`."""
+        prompts, prompt_mask = state
+        mask = torch.cat([prompt_mask[sentences], torch.ones_like(prefixes)], dim=1)
+        tokens = torch.cat([prompts[sentences], prefixes], dim=1)
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        if cache is not None:
+            tokens, positions = tokens[:, -1:], positions[:, -1:]
+        output = self.network(
+            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+        )
+        return output.logits[:, -1], output.past_key_values

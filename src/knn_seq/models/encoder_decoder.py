@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+
+from knn_seq.models.base import PairTokenizer, TokenPair
+from knn_seq.models.batching import pad
+from knn_seq.models.network import NetworkModel
+from knn_seq.settings import ModelSettings
+
+
+class EncoderDecoderModel(NetworkModel):
+    """A network that reads the source with an encoder: Marian, BART, M2M100, NLLB, FSMT, T5 and their like.
+
+    Args:
+        network: The network, in the dtype of its checkpoint.
+        tokenizer: Text to tokens and back.
+        vocabulary: The vocabulary's fingerprint.
+        settings: The key, the device and the dtype to run in.
+        prefix: What the decoder reads before the first target token: its start token, and the target language's.
+    """
+
+    def __init__(
+        self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings, prefix: Sequence[int]
+    ) -> None:
+        self.prefix = list(prefix)
+        self.padding = network.config.pad_token_id or 0
+        super().__init__(network, tokenizer, vocabulary, settings)
+
+    def _teacher_forcing(self, pairs: Sequence[TokenPair]) -> tuple[dict[str, Tensor], list[int]]:
+        tokens, mask = pad([pair.source for pair in pairs], self.padding, self.device)
+        # The decoder sees only what stands before, so its padding, at the end, needs no mask.
+        decoder_tokens, _ = pad([[*self.prefix, *pair.target[:-1]] for pair in pairs], self.padding, self.device)
+        inputs = {"input_ids": tokens, "attention_mask": mask, "decoder_input_ids": decoder_tokens}
+        return inputs, [len(self.prefix) - 1] * len(pairs)
+
+    def _decoding_inputs(self, sources: Sequence[Sequence[int]]) -> dict[str, Any]:
+        tokens, mask = pad(sources, self.padding, self.device)
+        prefix = torch.tensor([self.prefix], device=self.device).expand(len(sources), -1)
+        # The target language stands in the prefix, so nothing has to be forced.
+        return {
+            "input_ids": tokens,
+            "attention_mask": mask,
+            "decoder_input_ids": prefix,
+            "forced_bos_token_id": None,
+        }
+
+    def _forced_length(self, inputs: dict[str, Any]) -> int:
+        return len(self.prefix)
+
+    @torch.no_grad()
+    def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """The encoder's states, (batch, time, width), and the mask of the source."""
+        tokens, mask = pad(sources, self.padding, self.device)
+        return self.network.get_encoder()(input_ids=tokens, attention_mask=mask, return_dict=True)[0], mask
+
+    def next_logits(self, state: Any, sentences: Tensor, prefixes: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """See `NetworkModel.next_logits`."""
+        encoded, mask = state
+        tokens = prefixes[:, -1:]
+        if cache is None:
+            tokens = torch.cat([torch.tensor([self.prefix], device=self.device).expand(len(prefixes), -1), prefixes], 1)
+        output = self.network(
+            encoder_outputs=BaseModelOutput(last_hidden_state=encoded[sentences]),
+            attention_mask=mask[sentences],
+            decoder_input_ids=tokens,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return output.logits[:, -1], output.past_key_values

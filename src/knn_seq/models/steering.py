@@ -1,0 +1,60 @@
+"""The hook that lets neighbours change what a Transformers model decodes, inside its own generate()."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knn_seq.models.base import Steer, Step
+from knn_seq.models.key_hook import KeyHook
+
+
+@contextmanager
+def steering(network: Any, key_hook: KeyHook, steer: Steer, sentences: int) -> Iterator[None]:
+    """While inside, `network.generate()` decodes from what `steer` makes of each step.
+
+    The network's logits are replaced by log-probabilities in float32.  Being normalised they survive the log_softmax
+    of beam search and the softmax of sampling, and every logits processor runs after them, as it should.
+
+    Args:
+        network: A Transformers model with generate().
+        key_hook: Takes the queries out of its forward pass.
+        steer: Called at every step.
+        sentences: How many sentences are in the batch; there are as many rows or a multiple of them.
+    """
+    prefix: Tensor | None = None
+    forced: int | None = None  # tokens that were there before the first step: start token, language, prompt
+    prepare = network.prepare_inputs_for_generation
+
+    @functools.wraps(prepare)
+    def remember_prefix(input_ids: Tensor, *arguments: Any, **named: Any) -> Any:
+        nonlocal prefix, forced
+        prefix = input_ids
+        forced = input_ids.shape[1] if forced is None else forced
+        return prepare(input_ids, *arguments, **named)
+
+    def replace_logits(module: Any, inputs: Any, output: Any) -> Any:
+        assert prefix is not None, "the network was run outside generate()"
+        rows = len(prefix)
+        step = Step(
+            queries=key_hook.states(rows)[:, -1],
+            log_probs=torch.log_softmax(output.logits[:, -1].float(), dim=-1),
+            prefixes=prefix[:, forced:],
+            sentences=torch.arange(rows, device=prefix.device) // (rows // sentences),
+        )
+        output.logits = steer(step).unsqueeze(1)
+        return output
+
+    handle = network.register_forward_hook(replace_logits)
+    network.prepare_inputs_for_generation = remember_prefix
+    try:
+        with key_hook.attached():
+            yield
+    finally:
+        handle.remove()
+        del network.prepare_inputs_for_generation

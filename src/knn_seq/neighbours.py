@@ -1,0 +1,39 @@
+"""What a retriever finds and a combiner uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest entries of some queries, a row a query, nearest first.
+
+    A row with fewer than k neighbours is filled up with id -1, distance infinity and value 0; they have no vote.
+    """
+
+    distances: Tensor  # (rows, k) float32
+    values: Tensor  # (rows, k) int64: target tokens
+    ids: Tensor  # (rows, k) int64: entries of the datastore
+
+    @property
+    def found(self) -> Tensor:
+        """Which places hold a real neighbour, (rows, k) bool."""
+        return self.ids >= 0
+
+    def rows(self, index: Tensor) -> Neighbours:
+        """The neighbours of other rows: row i of the result is row index[i] of this."""
+        return Neighbours(self.distances[index], self.values[index], self.ids[index])
+
+    def nearest(self, k: int) -> Neighbours:
+        """The first k of each row."""
+        return Neighbours(self.distances[:, :k], self.values[:, :k], self.ids[:, :k])
+
+    @classmethod
+    def none(cls, rows: int, k: int, device: torch.device | str = "cpu") -> Neighbours:
+        """Rows for which nothing was found."""
+        missing = torch.full((rows, k), -1, device=device)
+        return cls(torch.full((rows, k), torch.inf, device=device), torch.zeros_like(missing), missing)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knn_seq.index import SearchIndex, open_index
+from knn_seq.neighbours import Neighbours
+from knn_seq.retrieve.base import RETRIEVERS, Retriever
+from knn_seq.settings import SearchSettings
+from knn_seq.storage import DatastoreFolder
+
+
+@RETRIEVERS.register("full")
+class FullRetriever(Retriever):
+    """Searches the whole datastore.
+
+    Args:
+        index: The keys' index; its ids are entries.
+        values: The target token of each entry, (entries,) int32.
+    """
+
+    def __init__(self, index: SearchIndex, values: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+        self.index, self.values = index, values
+
+    @classmethod
+    def open(cls, store: DatastoreFolder, settings: SearchSettings) -> FullRetriever:
+        """With the index that the settings name, or the datastore's default one."""
+        return cls(open_index(store, settings), store.values.items)
+
+    def retrieve(self, queries: Tensor, sentences: Tensor, k: int, prepared: Any = None) -> Neighbours:
+        """The k nearest of all entries."""
+        distances, ids = self.index.search(queries, k)
+        return Neighbours(distances, self._values_of(ids), ids)
+
+    def _values_of(self, ids: Tensor) -> Tensor:
+        rows = ids.cpu().numpy()
+        values = np.where(rows >= 0, self.values[np.maximum(rows, 0)], 0) if len(self.values) else np.zeros_like(rows)
+        return torch.from_numpy(values.astype(np.int64)).to(ids.device)

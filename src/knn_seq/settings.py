@@ -1,0 +1,108 @@
+"""All settings and their defaults; the command line, the Python API and the datastore's manifest read the same ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+from knn_seq.errors import UserError
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which model, and how it is asked for keys."""
+
+    name: str  # a hub name, a path, or BACKEND:NAME such as firefox:pt-en
+    source_lang: str | None = None
+    target_lang: str | None = None
+    prompt: str | None = None  # decoder-only models: a template with {source}
+    key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
+    device: str | None = None  # None: CUDA if there is, else the CPU
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """How a datastore is made from text."""
+
+    key_dtype: str = "float16"
+    batch_tokens: int = 4096  # tokens, padding counted, in one batch of the key computation
+    max_length: int = 512  # tokens of one side; longer pairs are left out
+    strict: bool = False  # stop at the first bad line instead of counting it
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # processes that tokenize
+    index: str = "faiss"
+    recipe: str = "auto"  # a faiss factory string, or "auto": chosen by the number of entries
+    metric: str = "l2"
+    calibration_sentences: int = 256  # sentences held out in turn to choose k, temperature and weight; 0: none
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How neighbours are found and how much they count.  A datastore carries its own, measured when it was built."""
+
+    retriever: str = "full"
+    combiner: str = "fixed"
+    index: str | None = None  # the name of one of the datastore's indexes; None: its default one
+    k: int = 16
+    temperature: float = 100.0
+    weight: float = 0.5
+    nprobe: int | None = None  # inverted lists visited by one query; None: the index's own default
+    ef_search: int | None = None  # the same for graph indexes
+
+    def __post_init__(self) -> None:
+        _require(self.k >= 1, "k must be at least 1", self.k)
+        _require(self.temperature > 0, "the temperature must be greater than 0", self.temperature)
+        _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
+        _require(self.nprobe is None or self.nprobe >= 1, "nprobe must be at least 1", self.nprobe)
+        _require(self.ef_search is None or self.ef_search >= 1, "ef-search must be at least 1", self.ef_search)
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """How the model searches for a translation."""
+
+    beam_size: int = 5
+    length_penalty: float = 1.0
+    max_length: int = 256  # tokens of an output
+    nbest: int = 1
+    sample: bool = False
+    top_k: int = 0  # sampling among the most probable only; 0: all
+    top_p: float = 1.0
+    sampling_temperature: float = 1.0
+    seed: int | None = None
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        _require(self.beam_size >= 1, "the beam size must be at least 1", self.beam_size)
+        _require(self.max_length >= 1, "the maximum length must be at least 1", self.max_length)
+        _require(self.batch_size >= 1, "the batch size must be at least 1", self.batch_size)
+        _require(self.nbest >= 1, "nbest must be at least 1", self.nbest)
+        _require(self.sampling_temperature > 0, "the sampling temperature must be above 0", self.sampling_temperature)
+        _require(0 < self.top_p <= 1, "top-p must lie between 0 and 1", self.top_p)
+        _require(self.top_k >= 0, "top-k must be at least 0", self.top_k)
+        if not self.sample:
+            _require(self.nbest <= self.beam_size, "nbest cannot be larger than the beam", self.nbest)
+
+
+def _require(condition: bool, sentence: str, value: object) -> None:
+    if not condition:
+        raise UserError(f"{sentence[0].upper()}{sentence[1:]}, not {value}.")
+
+
+Settings = TypeVar("Settings", ModelSettings, BuildSettings, SearchSettings, DecodingSettings)
+
+
+def override(settings: Settings, options: Mapping[str, Any]) -> Settings:
+    """The settings with every option that is not None put in their place; options of other settings are passed over."""
+    known = {entry.name for entry in fields(settings)}
+    return replace(settings, **{name: value for name, value in options.items() if name in known and value is not None})
+
+
+def reject_unknown(options: Mapping[str, Any], *kinds: type) -> None:
+    """Raise a `UserError` that names an option none of the settings has."""
+    known = {entry.name for kind in kinds for entry in fields(kind)}
+    for name in options:
+        if name not in known:
+            raise UserError(f"There is no setting '{name}': choose from {', '.join(sorted(known))}.")
