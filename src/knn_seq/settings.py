@@ -32,9 +32,9 @@ class BuildSettings:
     max_length: int = 512  # tokens of one side; longer pairs are left out
     strict: bool = False  # stop at the first bad line instead of counting it
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # processes that tokenize
-    index: str = "faiss"
-    recipe: str = "auto"  # a faiss factory string, or "auto": chosen by the number of entries
+    index: str = "auto"  # a faiss factory string, another index's name or NAME:RECIPE; "auto": chosen by size
     metric: str = "l2"
+    checkpoint_seconds: float = 15.0  # how much work a kill may cost
     calibration_sentences: int = 256  # sentences held out in turn to choose k, temperature and weight; 0: none
 
 

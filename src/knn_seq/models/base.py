@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -106,6 +107,17 @@ _PREFIX = re.compile(r"([a-z][a-z0-9_]+):(?!\\)(.*)")
 
 def load_model(settings: ModelSettings) -> Model:
     """The model of the settings: BACKEND:NAME, or a name or path for Transformers' own `from_pretrained`."""
-    match = _PREFIX.fullmatch(settings.name)
-    backend, name = match.groups() if match else ("transformers", settings.name)
-    return MODELS.get(backend).load(name, settings)
+    backend, name = _split(settings.name)
+    return MODELS.get(backend or "transformers").load(name, settings)
+
+
+def absolute_name(name: str) -> str:
+    """The name of a model that means the same from any folder."""
+    backend, rest = _split(name)
+    rest = os.path.abspath(rest) if os.path.exists(rest) else rest
+    return f"{backend}:{rest}" if backend else rest
+
+
+def _split(name: str) -> tuple[str | None, str]:
+    match = _PREFIX.fullmatch(name)
+    return (match[1], match[2]) if match else (None, name)

@@ -1,0 +1,164 @@
+"""Text to datastore, step by step.  Each step is done once; a killed build goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from knn_seq.build.calibrate import calibrate
+from knn_seq.build.index import DEFAULT_INDEX, store_index
+from knn_seq.build.keys import store_keys
+from knn_seq.build.text import PROGRESS_NAME, store_text
+from knn_seq.corpus import Corpus
+from knn_seq.errors import UserError
+from knn_seq.models import Model
+from knn_seq.models.base import absolute_name
+from knn_seq.settings import BuildSettings
+from knn_seq.storage import DatastoreFolder, KeyInfo, Manifest, ModelInfo
+from knn_seq.storage.manifest import CorpusInfo
+
+STEPS = ("text", "keys", "index", "defaults")
+KEY_DTYPES = ("float16", "float32")
+
+
+def build_datastore(
+    path: str | Path, model: Model, corpus: Corpus, settings: BuildSettings | None = None, quiet: bool = False
+) -> bool:
+    """Build a datastore, or go on with one that was begun.
+
+    Args:
+        path: Its folder.
+        model: Computes the keys.
+        corpus: The sentence pairs.
+        settings: How.
+        quiet: Show no progress.
+
+    Returns:
+        Whether there was anything to do.
+    """
+    settings = settings or BuildSettings()
+    if settings.key_dtype not in KEY_DTYPES:
+        raise UserError(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
+    folder = DatastoreFolder(path)
+    with folder.lock():
+        manifest = _begin(folder, model, corpus, settings)
+        settings = replace(settings, batch_tokens=manifest.build["batch_tokens"])
+        return _Builder(folder, manifest, model, corpus, settings, quiet).run()
+
+
+class _Builder:
+    def __init__(
+        self,
+        folder: DatastoreFolder,
+        manifest: Manifest,
+        model: Model,
+        corpus: Corpus,
+        settings: BuildSettings,
+        quiet: bool,
+    ) -> None:
+        self.folder, self.manifest, self.model, self.corpus = folder, manifest, model, corpus
+        self.settings, self.quiet = settings, quiet
+
+    def run(self) -> bool:
+        actions: dict[str, Callable[[], None]] = {
+            "text": self._text,
+            "keys": self._keys,
+            "index": self._index,
+            "defaults": self._defaults,
+        }
+        unfinished = [step for step in STEPS if self.manifest.steps[step]["state"] != "done"]
+        for step in unfinished:
+            actions[step]()
+            self.manifest.steps[step] = {"state": "done"}
+            self.folder.save(self.manifest)
+        (self.folder.path / PROGRESS_NAME).unlink(missing_ok=True)
+        return bool(unfinished)
+
+    def _text(self) -> None:
+        counts = store_text(self.folder, self.corpus, self.model.tokenizer, self.settings, self.quiet)
+        self.manifest.counts = counts
+        left_out = sum(counts.rejected.values())
+        if left_out and not self.quiet:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected.items())
+            print(f"{left_out:,} lines were left out: {reasons}.", file=sys.stderr)
+
+    def _keys(self) -> None:
+        identity = {"model": self.model.fingerprint.weights, "key": self.manifest.keys.kind}
+        store_keys(self.folder, self.model, self.settings, identity, self.quiet)
+
+    def _index(self) -> None:
+        self.manifest.indexes[DEFAULT_INDEX] = store_index(self.folder, self.settings, self.quiet)
+        self.manifest.default_index = DEFAULT_INDEX
+
+    def _defaults(self) -> None:
+        self.manifest.defaults = calibrate(self.folder, self.model, self.settings, self.quiet)
+
+
+def _begin(folder: DatastoreFolder, model: Model, corpus: Corpus, settings: BuildSettings) -> Manifest:
+    """The manifest of the datastore that is there, if it is the same one, or of a new one."""
+    wanted = _new_manifest(model, corpus, settings)
+    if folder.exists():
+        manifest = folder.manifest
+        _require_same(folder, manifest, wanted)
+        return manifest
+    foreign = [name for name in os.listdir(folder.path) if name != ".lock"]
+    if foreign:
+        raise UserError(f"{folder.path} is not empty and is no datastore: choose another folder.")
+    free, least = shutil.disk_usage(folder.path).free, 1 << 20
+    if free < least:
+        raise UserError(f"The disk of {folder.path} is full: free some space and run the same command again.")
+    folder.save(wanted)
+    return wanted
+
+
+def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Manifest:
+    chosen = model.settings
+    return Manifest(
+        model=ModelInfo(
+            spec=absolute_name(chosen.name),
+            fingerprint=model.fingerprint.weights,
+            vocabulary=model.fingerprint.vocabulary,
+            architecture=model.architecture,
+            source_lang=chosen.source_lang,
+            target_lang=chosen.target_lang,
+            prompt=chosen.prompt,
+            dtype=chosen.dtype,
+        ),
+        keys=KeyInfo(kind=chosen.key, dimension=model.dimension, dtype=settings.key_dtype),
+        corpus=CorpusInfo(identity=corpus.identity(), description=corpus.describe()),
+        build=asdict(settings),
+        steps={step: {"state": "waiting"} for step in STEPS},
+    )
+
+
+def _require_same(folder: DatastoreFolder, there: Manifest, wanted: Manifest) -> None:
+    before, now = _essentials(there), _essentials(wanted)
+    for name, value in now.items():
+        if before[name] != value:
+            raise UserError(
+                f"{folder.path} already holds a datastore with another {name} "
+                f"(made from {there.corpus.description} with {there.model.spec}): choose another folder."
+            )
+
+
+def _essentials(manifest: Manifest) -> dict[str, Any]:
+    """What must be the same for a build to go on."""
+    model, build = manifest.model, manifest.build
+    return {
+        "model": model.fingerprint,
+        "vocabulary": model.vocabulary,
+        "source language": model.source_lang,
+        "target language": model.target_lang,
+        "prompt": model.prompt,
+        "key": (manifest.keys.kind, manifest.keys.dimension),
+        "key dtype": manifest.keys.dtype,
+        "corpus": manifest.corpus.identity,
+        "maximum length": build["max_length"],
+        "index": build["index"],
+        "metric": build["metric"],
+    }

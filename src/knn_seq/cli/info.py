@@ -1,0 +1,57 @@
+"""knn-seq info: what a datastore is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from knn_seq.storage import DatastoreFolder
+
+HELP = "show what a datastore is and the settings it carries"
+EXAMPLE = "knn-seq info store/"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("store", help="the datastore's folder")
+    parser.add_argument("--json", action="store_true", help="the whole manifest as JSON")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print it."""
+    from knn_seq.storage import DatastoreFolder
+
+    folder = DatastoreFolder(arguments.store)
+    print(json.dumps(folder.manifest.to_dict(), indent=2, ensure_ascii=False) if arguments.json else describe(folder))
+
+
+def describe(folder: DatastoreFolder) -> str:
+    """A datastore in a few lines."""
+    manifest = folder.manifest
+    counts, keys = manifest.counts, manifest.keys
+    size = sum(file.stat().st_size for file in folder.path.rglob("*") if file.is_file())
+    rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected.items())
+    defaults = {name: value for name, value in manifest.defaults.items() if name in ("k", "temperature", "weight")}
+    rows = {
+        "datastore": str(folder.path),
+        "model": f"{manifest.model.spec} ({manifest.model.architecture}, fingerprint {manifest.model.fingerprint[:8]})",
+        "corpus": manifest.corpus.description,
+        "sentences": f"{counts.sentences:,}" + (f" (left out: {rejected})" if rejected else ""),
+        "entries": f"{counts.tokens:,}",
+        "keys": f"{keys.kind}, {keys.dimension} × {keys.dtype}",
+        **{f"index {name}": _index(index) for name, index in manifest.indexes.items()},
+        "settings": ", ".join(f"{name} {value}" for name, value in defaults.items()) or "none yet",
+        "on disk": f"{size / 1e6:,.1f} MB",
+        "state": _state(manifest.unfinished_step()),
+    }
+    return "\n".join(f"{name:<14} {value}" for name, value in rows.items())
+
+
+def _index(index: dict[str, object]) -> str:
+    return f"{index['type']} {index.get('recipe', '')} {index.get('metric', '')}".strip()
+
+
+def _state(unfinished: str | None) -> str:
+    return "complete" if unfinished is None else f"not complete: stopped at '{unfinished}'; run the same build again"

@@ -1,0 +1,55 @@
+"""The command `knn-seq`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from knn_seq import __version__
+from knn_seq.cli import build, demo, evaluate, info, translate
+from knn_seq.errors import UserError
+
+COMMANDS = {"build": build, "translate": translate, "evaluate": evaluate, "info": info, "demo": demo}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """One sentence, as for every other mistake."""
+        raise UserError(f"{message[0].upper()}{message[1:]}; `{self.prog} --help` shows how.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0, or 2 if the user has to mend something."""
+    try:
+        parsed = _parser().parse_args(arguments)
+        parsed.run(parsed)
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"knn-seq: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("knn-seq: interrupted; what was finished is kept.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="knn-seq", description="Nearest-neighbour machine translation.")
+    parser.add_argument("--version", action="version", version=f"knn-seq {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        own = commands.add_parser(
+            name, help=command.HELP, description=f"{command.__doc__}", epilog=f"Example: {command.EXAMPLE}"
+        )
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Options that several commands share.  They are named after the settings' fields; None leaves the default alone."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """How a model runs."""
+    group = parser.add_argument_group("model")
+    group.add_argument("--device", help="cpu, cuda, cuda:1, mps ... (default: CUDA if there is, else the CPU)")
+    group.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="what the model computes in")
+
+
+def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str) -> None:
+    """A parallel corpus."""
+    group = parser.add_argument_group("parallel text")
+    group.add_argument(f"--{name}", metavar="FILE", help=f"{purpose}: TSV or JSON lines, gzipped or not")
+    group.add_argument("--source", metavar="FILE", help=f"instead of --{name}: a text file with the sources ...")
+    group.add_argument("--target", metavar="FILE", help="... and one with the targets")
+    group.add_argument(
+        "--columns", metavar="S,T", help="where source and target are: TSV columns (default 1,2) or JSON keys"
+    )
+
+
+def columns_of(text: str | None) -> tuple[int | str, ...] | None:
+    """"2,3" as (2, 3); names stay names."""
+    if text is None:
+        return None
+    return tuple(int(part) if part.strip().isdigit() else part.strip() for part in text.split(","))
+
+
+def add_search_options(parser: argparse.ArgumentParser) -> None:
+    """How neighbours are found and how much they count."""
+    group = parser.add_argument_group("neighbours", "Without these the datastore's own settings hold.")
+    group.add_argument("-k", type=int, help="how many neighbours")
+    group.add_argument("--temperature", type=float, help="the larger, the more the farther neighbours count")
+    group.add_argument("--weight", type=float, help="of the neighbours, 0 to 1; 0 is the model alone")
+    group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
+    group.add_argument("--nprobe", type=int, help="inverted lists visited for a query")
+    group.add_argument("--ef-search", type=int, help="the same for graph indexes")
+    group.add_argument("--retriever", help="full, or one of an installed package")
+    group.add_argument("--combiner", help="fixed, or one of an installed package")
+
+
+def add_decoding_options(parser: argparse.ArgumentParser) -> None:
+    """How translations are searched for."""
+    group = parser.add_argument_group("decoding")
+    group.add_argument("--beam-size", type=int, help="beams (default 5); 1 is greedy")
+    group.add_argument("--length-penalty", type=float, help="the larger, the longer the outputs (default 1.0)")
+    group.add_argument("--max-length", type=int, help="tokens of an output at most (default 256)")
+    group.add_argument("--batch-size", type=int, help="sentences at a time (default 32)")
+    group.add_argument("--sample", action="store_true", default=None, help="sample instead of searching")
+    group.add_argument("--top-k", type=int, help="sample among the most probable only")
+    group.add_argument("--top-p", type=float, help="sample among those that hold this much probability")
+    group.add_argument("--sampling-temperature", type=float, help="the larger, the more varied")
+    group.add_argument("--seed", type=int, help="of sampling")
+
+
+def chosen(arguments: argparse.Namespace, *kinds: type) -> dict[str, Any]:
+    """The options that were given, of these settings."""
+    from dataclasses import fields
+
+    names = {field.name for kind in kinds for field in fields(kind)}
+    return {name: value for name, value in vars(arguments).items() if name in names and value is not None}

@@ -1,0 +1,73 @@
+"""knn-seq translate: lines in, lines out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import TextIO
+
+from knn_seq.cli.options import add_decoding_options, add_model_options, add_search_options, chosen
+
+HELP = "translate standard input, a sentence a line"
+EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
+LINES_AT_ONCE = 1024  # sorted by length and batched together
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("store", help="the datastore's folder")
+    parser.add_argument("--input", metavar="FILE", help="instead of standard input")
+    parser.add_argument("--output", metavar="FILE", help="instead of standard output")
+    parser.add_argument("--nbest", type=int, help="that many outputs for each line, as number ||| output")
+    parser.add_argument("--model", help="the model, if it is no longer where it was")
+    parser.add_argument("--ensemble", action="append", default=[], metavar="MODEL", help="a further model to join in")
+    add_search_options(parser)
+    add_decoding_options(parser)
+    add_model_options(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Translate chunk by chunk, so that endless input works."""
+    from knn_seq.errors import UserError
+    from knn_seq.progress import Progress
+    from knn_seq.settings import DecodingSettings, SearchSettings
+    from knn_seq.translate import Translator
+
+    settings = chosen(arguments, SearchSettings, DecodingSettings)
+    try:
+        source = open(arguments.input, encoding="utf-8") if arguments.input else sys.stdin
+    except OSError as error:
+        raise UserError(f"{arguments.input} cannot be read: {error.strerror}.") from error
+    translator = Translator(
+        arguments.store,
+        model=arguments.model,
+        ensemble=arguments.ensemble,
+        device=arguments.device,
+        dtype=arguments.dtype,
+        **settings,
+    )
+    try:
+        target = open(arguments.output, "w", encoding="utf-8") if arguments.output else sys.stdout
+    except OSError as error:
+        raise UserError(f"{arguments.output} cannot be written: {error.strerror}.") from error
+    number = 0
+    with Progress("translate", None, "sentences", quiet=arguments.quiet) as progress:
+        for lines in _chunks(source):
+            for translation in translator.translate(lines, on_progress=progress.update):
+                for text in (translation, *translation.alternatives):
+                    print(f"{number} ||| {text}" if arguments.nbest else text, file=target)
+                number += 1
+            target.flush()
+
+
+def _chunks(source: TextIO) -> Iterator[list[str]]:
+    from knn_seq.errors import UserError
+
+    try:
+        while chunk := list(islice(source, LINES_AT_ONCE)):
+            yield [line.rstrip("\r\n") for line in chunk]
+    except UnicodeDecodeError as error:
+        raise UserError(f"The input is not UTF-8: {error}.") from error

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from knn_seq.corpus import Corpus, open_corpus
+from knn_seq.errors import UserError
+from knn_seq.models import Model, load_model
+from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings, override, reject_unknown
+from knn_seq.storage import DatastoreFolder
+
+
+class Datastore(DatastoreFolder):
+    """Keys and values of a parallel corpus, on disk, with an index to search them.
+
+    Args:
+        path: The folder of a finished datastore.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self.require_complete()
+
+    @classmethod
+    def build(
+        cls,
+        path: str | Path,
+        model: str | Model,
+        corpus: str | Path | Corpus | None = None,
+        *,
+        source: str | Path | None = None,
+        target: str | Path | None = None,
+        columns: tuple[int | str, int | str] | None = None,
+        quiet: bool = False,
+        **settings: Any,
+    ) -> Datastore:
+        """Build a datastore; a build that was interrupted goes on, and a finished one is opened.
+
+        Args:
+            path: The datastore's folder.
+            model: A hub name, a path, BACKEND:NAME such as firefox:pt-en, or a loaded model.
+            corpus: A TSV or JSON-lines file with both sides (gzipped or not).
+            source: Instead of `corpus`: a text file with the sources ...
+            target: ... and one with the targets.
+            columns: Where source and target are in `corpus`, if not in its first two columns.
+            quiet: Show no progress.
+            **settings: Any field of `ModelSettings` or `BuildSettings`.
+        """
+        from knn_seq.build import build_datastore
+
+        reject_unknown(settings, ModelSettings, BuildSettings)
+        if isinstance(model, str):
+            model = load_model(override(ModelSettings(model), settings))
+        if not isinstance(corpus, Corpus):
+            corpus = open_corpus(corpus, source=source, target=target, columns=columns)
+        build_datastore(path, model, corpus, override(BuildSettings(), settings), quiet)
+        return cls(path)
+
+    @property
+    def model_settings(self) -> ModelSettings:
+        """The settings of the model that the keys were made with."""
+        info = self.manifest.model
+        return ModelSettings(
+            name=info.spec,
+            source_lang=info.source_lang,
+            target_lang=info.target_lang,
+            prompt=info.prompt,
+            key=self.manifest.keys.kind,
+            dtype=info.dtype,
+        )
+
+    @property
+    def search_settings(self) -> SearchSettings:
+        """The datastore's own defaults for searching."""
+        return override(SearchSettings(), self.manifest.defaults)
+
+    def require_fitting(self, model: Model) -> None:
+        """Raise a `UserError` if the model is not the one that the keys were made with."""
+        info = self.manifest.model
+        if (info.fingerprint, info.vocabulary) != (model.fingerprint.weights, model.fingerprint.vocabulary):
+            raise UserError(
+                f"{self.path} was made with the model {info.spec} ({info.architecture}), "
+                f"which {model.settings.name} is not: their {self._difference(model)} differ."
+            )
+
+    def _difference(self, model: Model) -> str:
+        return "weights" if self.manifest.model.vocabulary == model.fingerprint.vocabulary else "vocabularies"

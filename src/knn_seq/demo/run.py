@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from knn_seq.build import build_datastore
+from knn_seq.corpus import SentencePair, open_corpus
+from knn_seq.datastore import Datastore
+from knn_seq.demo.corpus import load_demo_corpus
+from knn_seq.evaluate import Comparison, compare
+from knn_seq.explain import explain
+from knn_seq.models import load_model
+from knn_seq.settings import ModelSettings
+from knn_seq.storage.atomic import write_json
+from knn_seq.translate import Translator
+
+MODEL = "firefox:pt-en"
+TRAINING_SENTENCES = 12_000  # of some 30,000: the build must not take more than a minute or two on two cores
+SHOWN, VOTERS = 5, 2
+
+
+def run_demo(folder: Path, json_path: Path | None = None, quiet: bool = False) -> dict[str, Any]:
+    """Adapt a Portuguese-English model to the Bible, and show what that does.
+
+    Args:
+        folder: Where the datastore is built, or found from an earlier run.
+        json_path: Where to write the figures.
+        quiet: Show no progress.
+    """
+    corpus = load_demo_corpus()
+    train = folder / "train.tsv"
+    write_tsv(train, corpus.train[:TRAINING_SENTENCES])
+    print(f"Model {MODEL} (Firefox Translations); domain: the Bible; {len(corpus.test)} held-out verses.")
+    model = load_model(ModelSettings(MODEL))
+    built = build_datastore(folder / "store", model, open_corpus(train), quiet=quiet)
+    if not built:
+        print(f"The datastore in {folder / 'store'} is there from an earlier run; it is used again.")
+    store = Datastore(folder / "store")
+    search = store.search_settings
+    print(
+        f"Datastore: {store.manifest.counts.sentences:,} sentence pairs, {len(store):,} entries; settings found while "
+        f"building: k {search.k}, temperature {search.temperature:g}, weight {search.weight:g}.\n"
+    )
+    translator = Translator(store, model=model)
+    comparison = compare(
+        translator,
+        [pair.source for pair in corpus.test],
+        [pair.target for pair in corpus.test],
+        {"base": {"weight": 0.0}, "knn": {name: value for name, value in asdict(search).items() if value is not None}},
+        quiet=quiet,
+    )
+    print(comparison.table())
+    base, knn = comparison.systems
+    print(f"Neighbours bring {knn.bleu - base.bleu:+.1f} BLEU, {knn.chrf - base.chrf:+.1f} chrF.\n")
+    show_examples(translator, comparison, corpus.test)
+    figures = {"datastore_reused": not built, "entries": len(store), **comparison.to_dict()}
+    if json_path is not None:
+        write_json(json_path, figures)
+    return figures
+
+
+def show_examples(translator: Translator, comparison: Comparison, test: list[SentencePair]) -> None:
+    """Print translations side by side, and the training sentences that voted most for each."""
+    base, knn = comparison.systems
+    changed = [i for i in range(len(test)) if base.translations[i] != knn.translations[i]]
+    # Spread over the test set; of middling length, so that they are read at a glance.
+    readable = [i for i in changed if 60 <= len(test[i].source) <= 160] or changed or list(range(len(test)))
+    step = max(1, len(readable) // SHOWN)
+    for i in readable[::step][:SHOWN]:
+        _print("source", test[i].source)
+        _print("base", base.translations[i])
+        _print("kNN-MT", knn.translations[i])
+        _print("reference", test[i].target)
+        explanation = explain(translator, [knn.translations[i]])[0]
+        for sentence, mass in explanation.sentences()[:VOTERS]:
+            source, target = translator.store.texts[sentence]
+            _print("voted", f"({mass:.1f} tokens) {target}  ←  {source}")
+        print()
+
+
+def write_tsv(path: Path, pairs: list[SentencePair]) -> None:
+    """Write sentence pairs, unless the file is there and the same."""
+    text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _print(label: str, text: str) -> None:
+    print(fill(text, width=110, initial_indent=f"{label:>10}  ", subsequent_indent=" " * 12))

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from knn_seq.errors import UserError
+from knn_seq.registry import Registry
+from knn_seq.storage.atomic import partial_of, publish, read_json, write_json
+
+METRICS = ("l2", "ip", "cosine")
+DESCRIPTION = "index.json"
+CHUNK_BYTES = 64 << 20  # of vectors that are converted to float32 at a time
+
+Vectors = Tensor | NDArray[Any]
+"""Vectors as rows, (n, dimension): a tensor on any device or an array, of any floating type."""
+
+
+class SearchResult(NamedTuple):
+    """The nearest entries, a row a query, nearest first; missing ones have id -1 and distance infinity."""
+
+    distances: Tensor  # (queries, k) float32; smaller is nearer, whatever the metric
+    ids: Tensor  # (queries, k) int64
+
+
+class SearchIndex(ABC):
+    """Finds the keys that are nearest to a query.
+
+    The public methods check what they are given; an implementation writes those with an underscore, which get float32
+    tensors of the right shape, finite, on the device of the caller, and of length one if the metric is the cosine.
+
+    Distances: l2 is the squared Euclidean distance, ip minus the inner product, cosine 1 minus the cosine.
+
+    Args:
+        dimension: Of keys and queries.
+        metric: "l2", "ip" or "cosine".
+        recipe: What the implementation builds, in its own words.
+        **options: Search settings, those named in `default_options`.
+    """
+
+    default_options: ClassVar[Mapping[str, Any]] = {}
+    file_name: ClassVar[str] = "index.bin"
+
+    def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
+        if metric not in METRICS:
+            raise UserError(f"There is no metric '{metric}': choose from {', '.join(METRICS)}.")
+        for option in options:
+            if option not in self.default_options:
+                known = ", ".join(self.default_options) or "none"
+                raise UserError(f"{type(self).__name__} has no option '{option}': it has {known}.")
+        self.dimension, self.metric, self.recipe = dimension, metric, recipe
+        self.options: dict[str, Any] = {**self.default_options, **options}
+
+    @classmethod
+    def build(
+        cls,
+        keys: NDArray[Any],
+        recipe: str | None = None,
+        metric: str = "l2",
+        sample_seed: int = 0,
+        on_progress: Callable[[int], None] | None = None,
+        **options: Any,
+    ) -> SearchIndex:
+        """An index of all keys, trained on a random sample of them.
+
+        Args:
+            keys: (entries, dimension); it may be a memory map larger than memory.
+            recipe: What to build; None: what fits the number of keys.
+            metric: As for the class.
+            sample_seed: Chooses the sample.
+            on_progress: Called with the number of keys after each chunk that was added.
+            **options: As for the class.
+        """
+        entries, dimension = keys.shape
+        index = cls(dimension, metric, recipe or cls.recipe_for(entries, dimension), **options)
+        size = min(index.training_size(entries), entries)
+        if size:
+            # In order, so that a memory map is read from front to back.
+            rows = np.sort(np.random.default_rng(sample_seed).choice(entries, size, replace=False, shuffle=False))
+            index.train(keys[rows])
+        for chunk in index._chunks(entries):
+            index.add(keys[chunk])
+            if on_progress is not None:
+                on_progress(len(keys[chunk]))
+        return index
+
+    def train(self, sample: Vectors) -> None:
+        """Learn from a sample of the keys, (n, dimension), whatever the index has to learn."""
+        self._require_shape(sample)
+        self._train(self._prepared(sample))
+
+    def add(self, keys: Vectors, ids: Tensor | NDArray[np.int64] | None = None) -> None:
+        """Add entries, in chunks of bounded memory.
+
+        Args:
+            keys: (n, dimension).
+            ids: (n,), at least 0; None: the entries are numbered on, from the size of the index.
+        """
+        self._require_shape(keys)
+        first = len(self)
+        numbers = torch.arange(first, first + len(keys)) if ids is None else torch.as_tensor(ids).to("cpu", torch.int64)
+        if numbers.shape != (len(keys),) or bool((numbers < 0).any()):
+            raise UserError(f"{len(keys)} keys need as many ids, none of them negative.")
+        for chunk in self._chunks(len(keys)):
+            self._add(self._prepared(keys[chunk]), numbers[chunk])
+
+    def search(self, queries: Vectors, k: int) -> SearchResult:
+        """The k nearest entries of each query, (n, dimension), on the device of the queries."""
+        self._require_shape(queries)
+        if k < 1:
+            raise UserError(f"k must be at least 1, not {k}.")
+        prepared = self._prepared(queries, "query")
+        distances = torch.full((len(prepared), k), torch.inf, device=prepared.device)
+        ids = torch.full((len(prepared), k), -1, device=prepared.device)
+        possible = min(k, len(self))
+        if possible and len(prepared):
+            near, found = self._search(prepared, possible)
+            ids[:, :possible] = found.to(ids)
+            distances[:, :possible] = near.to(distances)
+            distances[ids < 0] = torch.inf
+        return SearchResult(distances, ids)
+
+    def remove(self, ids: Tensor | NDArray[np.int64]) -> None:
+        """Take entries out; afterwards `add` has to be told the ids of new ones."""
+        raise UserError(f"{type(self).__name__} cannot remove entries: build the index again without them.")
+
+    def save(self, folder: Path) -> None:
+        """Write the index into a folder; whenever the process is killed, what lies there is whole or refused."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / self.file_name
+        partial = partial_of(path)
+        try:
+            self._save(partial)
+            size = partial.stat().st_size
+            (folder / DESCRIPTION).unlink(missing_ok=True)  # it would not fit the new file
+            publish(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        write_json(folder / DESCRIPTION, {**self.describe(), "bytes": size})
+
+    @classmethod
+    def load(cls, folder: Path, **search_options: Any) -> SearchIndex:
+        """The index that `save` wrote, with other search options where they are given."""
+        path = folder / cls.file_name
+        try:
+            description = read_json(folder / DESCRIPTION)
+            size = path.stat().st_size
+        except FileNotFoundError as error:
+            raise UserError(f"There is no whole index in {folder} ({error.filename} is missing): build it.") from error
+        try:
+            expected = description["bytes"]
+            known = {name: description[name] for name in ("dimension", "metric", "recipe")}
+            options = {**description["options"], **search_options}
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{folder / DESCRIPTION} does not describe an index: build the index again.") from error
+        if size != expected:
+            raise UserError(f"{path} is damaged ({size:,} bytes instead of {expected:,}): build the index again.")
+        index = cls(**known, **options)
+        index._load(path)
+        return index
+
+    def describe(self) -> dict[str, Any]:
+        """What the index is, for a manifest in JSON."""
+        return {
+            "recipe": self.recipe,
+            "metric": self.metric,
+            "dimension": self.dimension,
+            "options": dict(self.options),
+            "entries": len(self),
+            "memory": self.memory,
+        }
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many entries there are."""
+
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """How many bytes the index takes in memory, about."""
+
+    @classmethod
+    def recipe_for(cls, entries: int, dimension: int) -> str | None:
+        """The recipe that fits so many keys."""
+        return None
+
+    def training_size(self, entries: int) -> int:
+        """How many keys of so many `build` trains on; 0: there is nothing to learn."""
+        return 0
+
+    @abstractmethod
+    def _train(self, sample: Tensor) -> None:
+        """Learn from a sample, (n, dimension)."""
+
+    @abstractmethod
+    def _add(self, keys: Tensor, ids: Tensor) -> None:
+        """Add keys, (n, dimension), under their ids, (n,) int64 on the CPU."""
+
+    @abstractmethod
+    def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Distances and ids, (n, k), nearest first; k is at most the size of the index, a missing entry has id -1."""
+
+    @abstractmethod
+    def _save(self, path: Path) -> None:
+        """Write everything into one file."""
+
+    @abstractmethod
+    def _load(self, path: Path) -> None:
+        """Read what `_save` wrote, of this dimension, metric and recipe."""
+
+    def _chunks(self, rows: int) -> Iterator[slice]:
+        step = max(CHUNK_BYTES // (4 * self.dimension), 1)
+        return (slice(start, start + step) for start in range(0, rows, step))
+
+    def _require_shape(self, vectors: Vectors) -> None:
+        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
+            shape = " × ".join(map(str, vectors.shape))
+            raise UserError(f"The index takes vectors of dimension {self.dimension}, a row each, not {shape}.")
+
+    def _prepared(self, vectors: Vectors, what: str = "key") -> Tensor:
+        if isinstance(vectors, np.ndarray):
+            vectors = torch.from_numpy(np.array(vectors, np.float32))  # a copy: a memory map may be read-only
+        vectors = vectors.detach().float()
+        finite = vectors.isfinite().all(dim=1)
+        if not finite.all():
+            row = int(finite.logical_not().nonzero()[0])
+            raise UserError(f"The {what} in row {row} has a value that is not a finite number: check the model.")
+        return torch.nn.functional.normalize(vectors, dim=1) if self.metric == "cosine" else vectors
+
+
+INDEXES: Registry[SearchIndex] = Registry("index")

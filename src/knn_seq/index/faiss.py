@@ -1,0 +1,200 @@
+"""faiss: an index of any kind from a factory string."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from knn_seq.errors import UserError
+from knn_seq.index.base import INDEXES, SearchIndex
+from knn_seq.index.blas import choose_kernels
+from knn_seq.index.recipe import default_recipe, training_size
+
+choose_kernels()
+
+import faiss  # noqa: E402
+
+# faiss computes distances to all vectors of a flat index or quantizer one by one below so many numbers in the queries,
+# and with a matrix product above.  The product wins from about 5 queries of dimension 512 on; faiss's own threshold
+# stands at 250 of them, where it is 8 times as fast.
+faiss.cvar.distance_compute_blas_threshold = 5 * 512
+
+MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
+WRAPPED = ("index", "base_index", "refine_index", "quantizer", "storage")  # where faiss keeps an index in another
+
+
+@INDEXES.register("faiss")
+class FaissIndex(SearchIndex):
+    """An index that faiss's `index_factory` makes.
+
+    Args:
+        dimension: Of keys and queries.
+        metric: "l2", "ip" or "cosine".
+        recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".
+        **options: nprobe, the inverted lists that a query visits; ef_search, the candidates that a walk over an HNSW
+            graph keeps; refine_factor, how many times k candidates a refinement looks at.
+    """
+
+    default_options = {"nprobe": 32, "ef_search": 128, "refine_factor": 4}  # noqa: RUF012
+    file_name = "index.faiss"
+
+    def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
+        super().__init__(dimension, metric, recipe or "Flat", **options)
+        for name, value in self.options.items():
+            if not isinstance(value, int) or value < 1:
+                raise UserError(f"The index's option {name} must be a number from 1 on, not {value}.")
+        # Vectors of length one have the same order by l2 as by cosine, and l2 is what every recipe can do.
+        kind = faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2
+        try:
+            self.index = faiss.index_factory(dimension, self.recipe, kind)
+        except RuntimeError as error:
+            raise UserError(
+                f"faiss makes no index of dimension {dimension} from the recipe '{self.recipe}' ({_reason(error)}): "
+                "give a factory string such as 'Flat' or 'IVF1024,PQ64'."
+            ) from error
+        if metric == "ip" and self._centres():
+            raise UserError(f"PCA in '{self.recipe}' moves the origin, which inner products do not survive: use cosine.")
+        self._mapped = False
+        self._set_options()
+
+    @classmethod
+    def recipe_for(cls, entries: int, dimension: int) -> str:
+        """The default recipe for so many keys."""
+        return default_recipe(entries, dimension)
+
+    def training_size(self, entries: int) -> int:
+        """The size of the recipe's sample."""
+        return 0 if self.index.is_trained else training_size(str(self.recipe), entries)
+
+    def __len__(self) -> int:
+        return int(self.index.ntotal)
+
+    @property
+    def memory(self) -> int:
+        """Codes, ids, graph edges and centroids."""
+        return sum(_bytes(layer) for layer in _layers(self.index))
+
+    def _train(self, sample: Tensor) -> None:
+        if self.index.is_trained:
+            return
+        least = max(_least_sample(layer) for layer in _layers(self.index))
+        advice = f"the recipe '{self.recipe}' cannot be trained on {len(sample):,} keys: choose a simpler one, or 'Flat'"
+        if len(sample) < least:
+            raise UserError(f"It takes at least {least:,} keys, so {advice}.")
+        try:
+            self.index.train(_array(sample))
+        except RuntimeError as error:
+            raise UserError(f"faiss says '{_reason(error)}', so {advice}.") from error
+
+    def _add(self, keys: Tensor, ids: Tensor) -> None:
+        if self._mapped:
+            raise UserError("An index that is mapped from disk cannot grow: build it again.")
+        if not self.index.is_trained:
+            raise UserError(f"The recipe '{self.recipe}' has to be trained before keys are added.")
+        numbered_on = torch.equal(ids, torch.arange(len(self), len(self) + len(ids)))
+        if numbered_on and not any(isinstance(layer, faiss.IndexIDMap) for layer in _layers(self.index)):
+            self.index.add(_array(keys))
+            return
+        try:
+            self.index.add_with_ids(_array(keys), ids.numpy())
+        except RuntimeError as error:
+            raise UserError(
+                f"The recipe '{self.recipe}' numbers its entries itself: use 'IDMap2,{self.recipe}' to give them ids."
+            ) from error
+
+    def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        rows = _array(queries)
+        numbers, labels = self.index.search(rows, k)
+        distances, ids = torch.from_numpy(numbers), torch.from_numpy(labels)
+        if self.metric == "ip":
+            return -distances, ids
+        if isinstance(self.index, faiss.IndexFlat):
+            distances, ids = self._exact(rows, labels)
+        return (distances / 2 if self.metric == "cosine" else distances), ids
+
+    def _exact(self, queries: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Distances as sums of squared differences: out of a matrix product they lack the last digits."""
+        numbers = np.empty(labels.shape, np.float32)
+        self.index.compute_distance_subset(
+            len(queries), faiss.swig_ptr(queries), labels.shape[1], faiss.swig_ptr(numbers), faiss.swig_ptr(labels)
+        )
+        distances, order = torch.from_numpy(numbers).sort(dim=1, stable=True)
+        return distances, torch.from_numpy(labels).gather(1, order)
+
+    def _save(self, path: Path) -> None:
+        try:
+            faiss.write_index(self.index, str(path))
+        except RuntimeError as error:
+            raise UserError(
+                f"faiss cannot write {path} ({_reason(error)}): is the disk full, or the folder read-only?"
+            ) from error
+
+    def _load(self, path: Path) -> None:
+        self._mapped = path.stat().st_size >= MAPPED_BYTES
+        mapping = getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)  # faiss before 1.11 maps inverted lists only
+        try:
+            self.index = faiss.read_index(str(path), mapping if self._mapped else 0)
+        except (RuntimeError, MemoryError) as error:
+            raise UserError(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
+        if self.index.d != self.dimension:
+            raise UserError(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
+        self._set_options()
+
+    def _set_options(self) -> None:
+        for layer in _layers(self.index):
+            if isinstance(layer, faiss.IndexIVF):
+                layer.nprobe = min(self.options["nprobe"], max(layer.nlist, 1))
+            elif isinstance(layer, faiss.IndexHNSW):
+                layer.hnsw.efSearch = self.options["ef_search"]
+            elif isinstance(layer, faiss.IndexRefine):
+                layer.k_factor = self.options["refine_factor"]
+
+    def _centres(self) -> bool:
+        transforms = (
+            faiss.downcast_VectorTransform(layer.chain.at(i))
+            for layer in _layers(self.index)
+            if isinstance(layer, faiss.IndexPreTransform)
+            for i in range(layer.chain.size())
+        )
+        return any(isinstance(transform, faiss.PCAMatrix) for transform in transforms)
+
+
+def _layers(index: Any) -> Iterator[Any]:
+    """The index and all those it is made of."""
+    layer = faiss.downcast_index(index)
+    yield layer
+    for name in WRAPPED:
+        inner = getattr(layer, name, None)
+        if inner is not None:
+            yield from _layers(inner)
+
+
+def _bytes(layer: Any) -> int:
+    if isinstance(layer, faiss.IndexIVF):
+        tables = layer.precomputed_table.size() * 4 if isinstance(layer, faiss.IndexIVFPQ) else 0
+        return int(layer.ntotal * (layer.code_size + 8) + tables)
+    if isinstance(layer, faiss.IndexHNSW):
+        return int(layer.hnsw.neighbors.size() * 4 + layer.ntotal * 8)
+    if isinstance(layer, faiss.IndexIDMap):
+        return int(layer.ntotal * 8)
+    return int(layer.codes.size()) if hasattr(layer, "codes") else 0
+
+
+def _least_sample(layer: Any) -> int:
+    lists = layer.nlist if isinstance(layer, faiss.IndexIVF) else 1
+    centroids = layer.pq.ksub if hasattr(layer, "pq") else 1
+    return int(max(lists, centroids))
+
+
+def _array(vectors: Tensor) -> NDArray[np.float32]:
+    return np.ascontiguousarray(vectors.cpu().numpy())
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).rpartition(": ")[2].strip().rstrip(".")

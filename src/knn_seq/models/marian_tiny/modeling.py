@@ -1,0 +1,323 @@
+"""The Firefox translation model in torch: a Transformer encoder and a recurrent (SSRU) decoder, both post-norm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions, Seq2SeqLMOutput
+
+from knn_seq.models.marian_tiny.configuration import FirefoxConfig
+
+_NORM_EPS = 1e-6
+
+
+class FirefoxCache:
+    """What the decoder remembers between two steps.
+
+    Attributes:
+        states: The SSRU state of each layer, (rows, d).
+        memory: Keys and values of each layer's cross-attention, (sentences, heads, source length, d / heads) each.
+        mask: What cross-attention adds to its scores, (sentences, 1, 1, source length), or None.
+        length: Number of target tokens seen.
+    """
+
+    is_compileable = False
+    is_croppable = False
+
+    def __init__(self) -> None:
+        self.states: list[Tensor] = []
+        self.memory: list[tuple[Tensor, Tensor]] = []
+        self.mask: Tensor | None = None
+        self.length = 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Number of target tokens seen."""
+        return self.length
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Let row i go on from what was row beam_idx[i].
+
+        Beams only move within their sentence, so its memory stays where it is, unless the number of rows changes.
+        """
+        if len(beam_idx) != len(self.states[0]):
+            sentences = beam_idx // (len(self.states[0]) // len(self.memory[0][0]))
+            self.memory = [(k.index_select(0, sentences), v.index_select(0, sentences)) for k, v in self.memory]
+            self.mask = None if self.mask is None else self.mask.index_select(0, sentences)
+        self.states = [state.index_select(0, beam_idx) for state in self.states]
+
+
+class SinusoidalPositions(nn.Module):
+    """Position vectors: sines in the first half, cosines in the second; the table grows with the longest input."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self._table: Tensor | None = None
+
+    def forward(self, start: int, length: int, like: Tensor) -> Tensor:
+        """Vectors of the positions from `start` on, (length, d), with the device and type of `like`."""
+        table = self._table
+        if table is None or len(table) < start + length or table.device != like.device or table.dtype != like.dtype:
+            size = max(512, 2 * (start + length))
+            half = self.d_model // 2
+            frequencies = torch.exp(torch.arange(half) * (-math.log(10000.0) / (half - 1)))
+            angles = torch.arange(size)[:, None] * frequencies
+            table = self._table = torch.cat([angles.sin(), angles.cos()], dim=1).to(like)
+        return table[start : start + length]
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention of a sequence to itself."""
+
+    def __init__(self, config: FirefoxConfig) -> None:
+        super().__init__()
+        self.heads = config.attention_heads
+        self.qkv = nn.Linear(config.d_model, 3 * config.d_model)
+        self.out = nn.Linear(config.d_model, config.d_model)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """(sentences, length, d) to the same, with a mask of (sentences, 1, 1, length)."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of the decoder to the encoder's states."""
+
+    def __init__(self, config: FirefoxConfig) -> None:
+        super().__init__()
+        self.heads = config.attention_heads
+        self.q = nn.Linear(config.d_model, config.d_model)
+        self.kv = nn.Linear(config.d_model, 2 * config.d_model)
+        self.out = nn.Linear(config.d_model, config.d_model)
+
+    def memory(self, encoder_states: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the source, (sentences, heads, source length, d / heads) each."""
+        k, v = self.kv(encoder_states).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).contiguous()
+        return k, v
+
+    def forward(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+        """(rows, length, d) to the same; the rows of one sentence are neighbours, and share its memory."""
+        k, v = memory
+        q = self.q(x).view(len(k), -1, self.heads, k.shape[-1]).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out(attended.transpose(1, 2).reshape(x.shape))  # type: ignore[no-any-return]
+
+
+class SSRU(nn.Module):
+    """Simpler simple recurrent unit: c_t = f_t ∘ c_{t-1} + (1 − f_t) ∘ z_t, with ReLU(c_t) as the output."""
+
+    def __init__(self, config: FirefoxConfig) -> None:
+        super().__init__()
+        self.zf = nn.Linear(config.d_model, 2 * config.d_model)
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(rows, length, d) and the state before it, (rows, d), to outputs and the state after it."""
+        z, f = self.zf(x).chunk(2, dim=-1)
+        f = torch.sigmoid(f)
+        c = torch.zeros_like(z[:, 0]) if state is None else state
+        states = []
+        for z_t, f_t in zip(z.unbind(1), f.unbind(1), strict=True):
+            c = torch.lerp(z_t, c, f_t)
+            states.append(c)
+        return torch.relu(torch.stack(states, dim=1)), c
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward block, each with residual and norm."""
+
+    def __init__(self, config: FirefoxConfig) -> None:
+        super().__init__()
+        self.self_attention = SelfAttention(config)
+        self.self_attention_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
+        self.ffn_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """(sentences, length, d) to the same."""
+        x = self.self_attention_norm(x + self.self_attention(x, mask))
+        return self.ffn_norm(x + self.fc2(torch.relu(self.fc1(x))))  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """SSRU, cross-attention and feed-forward block, each with residual and norm."""
+
+    def __init__(self, config: FirefoxConfig) -> None:
+        super().__init__()
+        self.ssru = SSRU(config)
+        self.ssru_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
+        self.cross_attention = CrossAttention(config)
+        self.cross_attention_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.ffn_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
+
+    def forward(
+        self, x: Tensor, state: Tensor | None, memory: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """(rows, length, d) and the SSRU's state to outputs and the state after them."""
+        recurrent, state = self.ssru(x, state)
+        x = self.ssru_norm(x + recurrent)
+        x = self.cross_attention_norm(x + self.cross_attention(x, memory, mask))
+        return self.ffn_norm(x + self.fc2(torch.relu(self.fc1(x)))), state
+
+
+class Encoder(nn.Module):
+    """Source ids to hidden states."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, config: FirefoxConfig, embed_tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.embed_tokens = embed_tokens
+        self.embed_positions = SinusoidalPositions(config.d_model)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool | None = True, **_: Any
+    ) -> BaseModelOutput | tuple[Tensor]:
+        """Ids and mask (1: token, 0: padding), (sentences, length) each, to states (sentences, length, d)."""
+        x = self.embed_tokens(input_ids)
+        x = torch.add(self.embed_positions(0, x.shape[1], x), x, alpha=math.sqrt(x.shape[-1]))
+        mask = _additive(attention_mask, x)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return BaseModelOutput(last_hidden_state=x) if return_dict is not False else (x,)
+
+
+class Decoder(nn.Module):
+    """Target ids and the encoder's states to hidden states."""
+
+    def __init__(self, config: FirefoxConfig, embed_tokens: nn.Embedding) -> None:
+        super().__init__()
+        self.embed_tokens = embed_tokens
+        self.embed_positions = SinusoidalPositions(config.d_model)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: FirefoxCache | None = None,
+        use_cache: bool | None = None,
+        return_dict: bool | None = True,
+        **_: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions | tuple[Any, ...]:
+        """One pass over the ids, whole sentences or the next tokens of those in the cache.
+
+        Args:
+            input_ids: (rows, length).  The id at position 0 is not looked at: the model starts from a zero vector.
+            encoder_hidden_states: (sentences, source length, d); rows is a multiple of sentences, and the rows of
+                one sentence are neighbours.  Not needed once there is a cache.
+            encoder_attention_mask: 1 for a source token, 0 for padding, (sentences, source length).
+            past_key_values: The cache, changed in place.
+            use_cache: Whether to make a cache if there is none.
+            return_dict: False for a plain tuple.
+        """
+        cache = past_key_values if past_key_values is not None else FirefoxCache()
+        if not cache.memory:
+            assert encoder_hidden_states is not None
+            cache.memory = [layer.cross_attention.memory(encoder_hidden_states) for layer in self.layers]
+            cache.mask = _additive(encoder_attention_mask, encoder_hidden_states)
+        x = self._embed(input_ids, cache.length)
+        states: list[Tensor] = []
+        for number, layer in enumerate(self.layers):
+            x, state = layer(x, cache.states[number] if cache.states else None, cache.memory[number], cache.mask)
+            states.append(state)
+        cache.states = states
+        cache.length += input_ids.shape[1]
+        kept = cache if use_cache or past_key_values is not None else None
+        output = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=x, past_key_values=kept)
+        return output if return_dict is not False else output.to_tuple()
+
+    def _embed(self, ids: Tensor, start: int) -> Tensor:
+        if start:
+            x = self.embed_tokens(ids)
+        else:
+            x = F.pad(self.embed_tokens(ids[:, 1:]), (0, 0, 1, 0))
+        return torch.add(self.embed_positions(start, x.shape[1], x), x, alpha=math.sqrt(x.shape[-1]))
+
+
+class FirefoxForTranslation(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
+    """A Firefox translation model that decodes with the `generate` of Transformers."""
+
+    config_class = FirefoxConfig
+    main_input_name = "input_ids"
+    base_model_prefix = ""
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]  # noqa: RUF012 - the library's own convention
+    _supports_sdpa = True
+    _tied_weights_keys = {  # noqa: RUF012
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+        "lm_head.weight": "shared.weight",
+    }
+
+    def __init__(self, config: FirefoxConfig) -> None:
+        super().__init__(config)
+        self.shared = nn.Embedding(config.vocab_size, config.d_model)
+        self.encoder = Encoder(config, self.shared)
+        self.decoder = Decoder(config, self.shared)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The one embedding matrix, (vocabulary, d)."""
+        return self.shared
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """The output projection: the same matrix, with a bias."""
+        return self.lm_head
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # so that `generate` leaves it to the first step to make a FirefoxCache
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: FirefoxCache | None = None,
+        use_cache: bool | None = None,
+        return_dict: bool | None = None,
+        **_: Any,
+    ) -> Seq2SeqLMOutput | tuple[Any, ...]:
+        """Logits of the token after each decoder input, (rows, target length, vocabulary).
+
+        Args:
+            input_ids: Source ids, (sentences, source length), each ending with the end-of-sentence id.
+            attention_mask: 1 for a source token, 0 for padding, (sentences, source length).
+            decoder_input_ids: (rows, target length); the first of a sentence is the start id.
+            encoder_outputs: What the encoder gave, in place of `input_ids`.
+            past_key_values: What an earlier call returned, for the tokens that follow.
+            use_cache: Whether to return a cache.
+            return_dict: False for a plain tuple.
+        """
+        assert decoder_input_ids is not None
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask)
+        decoded = self.decoder(decoder_input_ids, encoder_outputs[0], attention_mask, past_key_values, use_cache)
+        x = decoded.last_hidden_state
+        # Two-dimensional, because torch may turn a three-dimensional product with a frozen matrix into a slow batched one.
+        logits = self.lm_head(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        output = Seq2SeqLMOutput(
+            logits=logits, past_key_values=decoded.past_key_values, encoder_last_hidden_state=encoder_outputs[0]
+        )
+        return output if return_dict is not False else output.to_tuple()
+
+
+def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """A 0/1 mask (sentences, length) as something to add to attention scores, (sentences, 1, 1, length)."""
+    if mask is None:
+        return None
+    lowest = torch.finfo(like.dtype).min
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask == 0, lowest)[:, None, None]

@@ -1,0 +1,23 @@
+"""What a datastore is on disk: values, keys, sentences, manifest."""
+
+from knn_seq.storage.folder import DatastoreFolder
+from knn_seq.storage.keys import KeyWriter, open_keys
+from knn_seq.storage.lock import FolderLock
+from knn_seq.storage.manifest import Counts, KeyInfo, Manifest, ModelInfo
+from knn_seq.storage.ragged import Ragged, RaggedWriter
+from knn_seq.storage.text import TextFile, TextWriter
+
+__all__ = [
+    "Counts",
+    "DatastoreFolder",
+    "FolderLock",
+    "KeyInfo",
+    "KeyWriter",
+    "Manifest",
+    "ModelInfo",
+    "Ragged",
+    "RaggedWriter",
+    "TextFile",
+    "TextWriter",
+    "open_keys",
+]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from knn_seq.errors import UserError
+from knn_seq.storage.keys import open_keys
+from knn_seq.storage.lock import FolderLock
+from knn_seq.storage.manifest import MANIFEST_NAME, Manifest
+from knn_seq.storage.ragged import Ragged
+from knn_seq.storage.text import TextFile
+
+
+class DatastoreFolder:
+    """A datastore on disk.  What it holds is opened when it is first asked for; reading writes nothing.
+
+    Args:
+        path: The folder; it need not be there yet.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def values_path(self) -> Path:
+        """Target tokens of each sentence pair."""
+        return self.path / "values.h5"
+
+    @property
+    def sources_path(self) -> Path:
+        """Source tokens of each sentence pair."""
+        return self.path / "sources.h5"
+
+    @property
+    def keys_path(self) -> Path:
+        """The key of each target token."""
+        return self.path / "keys.h5"
+
+    @property
+    def text_path(self) -> Path:
+        """Source and target text of each sentence pair."""
+        return self.path / "corpus.h5"
+
+    @property
+    def sentences_path(self) -> Path:
+        """A vector of each source sentence."""
+        return self.path / "sentences.h5"
+
+    def index_folder(self, name: str) -> Path:
+        """The folder of the index of that name."""
+        if not name or name.startswith(".") or "/" in name or "\\" in name:
+            raise UserError(f"An index cannot be called '{name}': leave out slashes and a leading dot.")
+        return self.path / "index" / name
+
+    def exists(self) -> bool:
+        """Whether there is a datastore, finished or not."""
+        return (self.path / MANIFEST_NAME).exists()
+
+    def lock(self) -> FolderLock:
+        """The lock to hold while writing."""
+        return FolderLock(self.path)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What the datastore says of itself."""
+        return Manifest.load(self.path)
+
+    def save(self, manifest: Manifest) -> None:
+        """Replace the manifest."""
+        manifest.save(self.path)
+        self.__dict__["manifest"] = manifest
+
+    @cached_property
+    def values(self) -> Ragged:
+        """Target tokens of each sentence pair, int32; entry i of the datastore is values.items[i]."""
+        return Ragged.open(self.values_path)
+
+    @cached_property
+    def sources(self) -> Ragged:
+        """Source tokens of each sentence pair, int32."""
+        return Ragged.open(self.sources_path)
+
+    @cached_property
+    def keys(self) -> NDArray[Any]:
+        """The key of each entry, (entries, dimension)."""
+        return open_keys(self.keys_path)
+
+    @cached_property
+    def texts(self) -> TextFile:
+        """Source and target text of each sentence pair."""
+        return TextFile(self.text_path)
+
+    def __bool__(self) -> bool:
+        return True  # not len(), which would open a file
+
+    def __len__(self) -> int:
+        return len(self.values.items)
+
+    def require_complete(self) -> None:
+        """Raise a `UserError` if the build did not come to its end."""
+        step = self.manifest.unfinished_step()
+        if step is not None:
+            raise UserError(
+                f"{self.path} is not complete: its build stopped at '{step}'; run the same command again to go on."
+            )

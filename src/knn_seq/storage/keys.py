@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from knn_seq.errors import UserError
+from knn_seq.storage.atomic import partial_of, publish, read_json, write_json
+from knn_seq.storage.flat import FlatWriter, create_flat, open_flat
+
+KEYS = "keys"
+
+
+def open_keys(path: Path) -> NDArray[Any]:
+    """The keys of a datastore, (entries, dimension), as a read-only memory map."""
+    keys = open_flat(path).get(KEYS)
+    if keys is None or keys.ndim != 2:
+        raise UserError(f"{path} holds no keys.")
+    return keys
+
+
+class KeyWriter:
+    """Writes keys in any order into a file of known shape, in such a way that it can go on after a kill."""
+
+    def __init__(self, path: Path, finished: bool = False) -> None:
+        self.path, self.finished = path, finished
+        self._writer = FlatWriter(path if finished else partial_of(path))
+
+    @classmethod
+    def open_or_create(
+        cls, path: Path, shape: tuple[int, int], dtype: DTypeLike, identity: Mapping[str, Any] | None = None
+    ) -> tuple[KeyWriter, dict[str, Any] | None]:
+        """Go on with a file that fits, or begin a new one.
+
+        Args:
+            path: The final file, which `finish` makes.
+            shape: Entries and dimension.
+            dtype: float16 or float32.
+            identity: What the keys depend on (model, corpus); a file with another one does not fit.
+
+        Returns:
+            The writer, and what the last `checkpoint` stored, or None.  If the final file is there already, the writer
+            is `finished` and has nothing to do but `finish`.
+        """
+        mark = json.dumps(identity or {}, sort_keys=True)
+        for finished in (True, False):
+            writer = cls._open_fitting(path, shape, np.dtype(dtype), mark, finished)
+            if writer is not None:
+                return writer, writer._progress()
+        _progress_path(path).unlink(missing_ok=True)  # first, or a kill now would leave it with a file it is not of
+        create_flat(partial_of(path), {KEYS: (shape, dtype)}, {"identity": mark})
+        return cls(path), None
+
+    def write(self, start: int, keys: ArrayLike) -> None:
+        """Write keys, (rows, dimension), from row `start` on.
+
+        Best given in the file's dtype: numpy converts to float16 fifteen times more slowly than torch.
+        """
+        dtype = self._writer.extents[KEYS].dtype
+        with np.errstate(over="ignore"):
+            rows = np.ascontiguousarray(keys, dtype)
+        if not _all_finite(rows):
+            raise UserError(
+                f"The model gives keys that {dtype} cannot hold: build with float32 keys, or check the model."
+            )
+        self._writer.write(KEYS, start, rows)
+
+    def checkpoint(self, progress: Mapping[str, Any]) -> None:
+        """Bring all keys to the disk, and remember how far they go in the caller's own words."""
+        self._writer.sync()
+        write_json(_progress_path(self.path), progress)
+
+    def finish(self) -> None:
+        """Give the file its final name."""
+        self.close()
+        if not self.finished:
+            publish(partial_of(self.path), self.path)
+            self.finished = True
+        _progress_path(self.path).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file; keys written after the last checkpoint will be written again."""
+        self._writer.close()
+
+    def __enter__(self) -> KeyWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @classmethod
+    def _open_fitting(
+        cls, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], mark: str, finished: bool
+    ) -> KeyWriter | None:
+        try:
+            writer = cls(path, finished)
+        except UserError:  # not there, or a kill cut its making short
+            return None
+        extent = writer._writer.extents.get(KEYS)
+        if (
+            extent
+            and (extent.shape, extent.dtype) == (shape, dtype)
+            and writer._writer.attributes.get("identity") == mark
+        ):
+            return writer
+        writer.close()
+        return None
+
+    def _progress(self) -> dict[str, Any] | None:
+        path = _progress_path(self.path)
+        return dict(read_json(path)) if path.exists() else None
+
+
+def _all_finite(rows: NDArray[Any]) -> bool:
+    if rows.dtype != np.float16:
+        return bool(np.isfinite(rows).all())
+    # By the bits of the exponent: numpy's isfinite is twenty times slower in half precision.
+    return not rows.size or bool((rows.view(np.uint16) & 0x7FFF).max() < 0x7C00)
+
+
+def _progress_path(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.progress.json")

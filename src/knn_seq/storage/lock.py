@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import functools
+import os
+from pathlib import Path
+from types import TracebackType
+
+from knn_seq.errors import UserError
+
+
+class FolderLock:
+    """Lets one process at a time write into a folder, which is made if it is not there.
+
+    The kernel lets go of the lock when the process ends, however it ends, even if its children live on.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / ".lock"
+        self._handle = -1
+
+    def __enter__(self) -> FolderLock:
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(f"{folder} cannot be written to: {error.strerror}.") from error
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(self._handle, 32, 0).decode(errors="replace").strip()
+            self.release()
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise UserError(f"The file system of {folder} cannot lock files: {error.strerror}.") from error
+            raise UserError(
+                f"Another process{f' ({owner})' if owner else ''} is writing into {folder}: "
+                "wait until it ends, or choose another folder."
+            ) from error
+        _release_in_children()
+        _held.add(self._handle)
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, f"pid {os.getpid()}".encode(), 0)
+        return self
+
+    def release(self) -> None:
+        """Let go of the lock; the lock file stays, since removing it would open a race."""
+        if self._handle >= 0:
+            _held.discard(self._handle)
+            os.close(self._handle)
+            self._handle = -1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+_held: set[int] = set()
+
+
+@functools.cache
+def _release_in_children() -> None:
+    """A forked child shares the lock; were it to keep it, it would outlive a killed parent."""
+
+    def close_all() -> None:
+        while _held:
+            os.close(_held.pop())
+
+    os.register_at_fork(after_in_child=close_all)

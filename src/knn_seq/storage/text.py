@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from knn_seq.errors import UserError
+from knn_seq.storage.ragged import Ragged, RaggedWriter
+
+DTYPES = {"source": np.uint8, "target": np.uint8}
+
+
+class TextFile(Sequence[tuple[str, str]]):
+    """The text of sentence pairs on disk: texts[i] is (source, target)."""
+
+    def __init__(self, path: Path) -> None:
+        self._sources, self._targets = Ragged.open(path, "source"), Ragged.open(path, "target")
+        if len(self._sources) != len(self._targets):
+            raise UserError(f"{path} is damaged: it has {len(self._sources)} sources, {len(self._targets)} targets.")
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._sources[index].tobytes().decode(), self._targets[index].tobytes().decode()
+
+
+class TextWriter(RaggedWriter):
+    """Writes the text of sentence pairs, in such a way that it can go on after a kill.
+
+    Args:
+        path: The final file, which `finish` makes.
+        lengths: What `checkpoint` returned last; None: start anew.
+    """
+
+    def __init__(self, path: Path, lengths: Mapping[str, Sequence[int]] | None = None) -> None:
+        super().__init__(path, DTYPES, lengths)
+
+    def extend_texts(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Append sentence pairs."""
+        sides: tuple[list[bytes], list[bytes]] = ([], [])
+        for source, target in pairs:
+            sides[0].append(source.encode())
+            sides[1].append(target.encode())
+        self.extend(*map(_column, sides))
+
+
+def _column(texts: list[bytes]) -> tuple[ArrayLike, ArrayLike]:
+    return np.frombuffer(b"".join(texts), np.uint8), [len(text) for text in texts]

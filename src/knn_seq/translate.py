@@ -1,0 +1,105 @@
+"""The Translator: what a user of the Python API holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from knn_seq.combine import COMBINERS
+from knn_seq.datastore import Datastore
+from knn_seq.models import Model, load_model
+from knn_seq.models.ensemble import Ensemble
+from knn_seq.retrieve import RETRIEVERS, Retriever
+from knn_seq.settings import DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
+from knn_seq.steer import NeighbourSteer
+from knn_seq.translation import Translation
+
+
+class Translator:
+    """Translates with a model that a datastore adapts to its domain.
+
+    Args:
+        store: The datastore or its folder.
+        model: The model, if it is not to be loaded from where it was when the datastore was built.
+        ensemble: Further models with the same vocabulary that decide together with the first.
+        device: Where the models run; None: CUDA if there is, else the CPU.
+        dtype: What they compute in; None: what the keys were computed in.
+        **settings: Other defaults than the datastore's own: any field of `SearchSettings` or `DecodingSettings`.
+    """
+
+    def __init__(
+        self,
+        store: Datastore | str | Path,
+        model: str | Model | None = None,
+        ensemble: Sequence[str | Model] = (),
+        device: str | None = None,
+        dtype: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self.store = store if isinstance(store, Datastore) else Datastore(store)
+        reject_unknown(settings, SearchSettings, DecodingSettings)
+        self.search = override(self.store.search_settings, settings)
+        self.decoding = override(DecodingSettings(), settings)
+        wanted = override(self.store.model_settings, {"device": device, "dtype": dtype})
+        lead = _loaded(model or wanted.name, wanted)
+        self.store.require_fitting(lead)
+        self.model = Ensemble([lead, *(_loaded(other, wanted) for other in ensemble)]) if ensemble else lead
+        self._retrievers: dict[SearchSettings, Retriever] = {}
+        self._lock = threading.Lock()  # hooks belong to the model, not to a thread
+
+    def translate(
+        self, sources: Sequence[str], on_progress: Callable[[int], None] | None = None, **settings: Any
+    ) -> list[Translation]:
+        """Translate sentences.
+
+        Args:
+            sources: The sentences; an empty one gives an empty translation.
+            on_progress: Called with the number of sentences after each batch.
+            **settings: Any field of `SearchSettings` or `DecodingSettings`; a weight of 0 is the model alone.
+        """
+        search, decoding = self.settings(settings)
+        tokens = self.model.tokenizer.encode_sources(list(sources))
+        results = [Translation("", source, []) for source in sources]
+        full = [i for i in sorted(range(len(sources)), key=lambda i: -len(tokens[i])) if sources[i].strip()]
+        for start in range(0, len(full), decoding.batch_size):
+            batch = full[start : start + decoding.batch_size]
+            outputs = self._generate([tokens[i] for i in batch], search, decoding)
+            for i, nbest in zip(batch, outputs, strict=True):
+                best, *others = [Translation(self.model.tokenizer.decode(o), sources[i], o) for o in nbest]
+                best.alternatives = others
+                results[i] = best
+            if on_progress is not None:
+                on_progress(len(batch))
+        return results
+
+    def _generate(
+        self, sources: list[list[int]], search: SearchSettings, decoding: DecodingSettings
+    ) -> list[list[list[int]]]:
+        with self._lock:
+            if search.weight == 0:
+                return self.model.generate(sources, decoding)
+            combiner = COMBINERS.get(search.combiner)(search)
+            steer = NeighbourSteer(self.retriever(search), combiner, search.k, sources)
+            return self.model.generate(sources, decoding, steer)
+
+    def retriever(self, search: SearchSettings | None = None) -> Retriever:
+        """The retriever for these settings, opened once."""
+        search = search or self.search
+        # What is looked for may change from call to call; only where and how decides what has to be opened.
+        plain = SearchSettings()
+        key = replace(search, k=plain.k, temperature=plain.temperature, weight=plain.weight, combiner=plain.combiner)
+        if key not in self._retrievers:
+            self._retrievers[key] = RETRIEVERS.get(search.retriever).open(self.store, search)
+        return self._retrievers[key]
+
+    def settings(self, options: dict[str, Any]) -> tuple[SearchSettings, DecodingSettings]:
+        """The translator's settings with these options put in their place."""
+        reject_unknown(options, SearchSettings, DecodingSettings)
+        return override(self.search, options), override(self.decoding, options)
+
+
+def _loaded(model: str | Model, settings: ModelSettings) -> Any:
+    return load_model(replace(settings, name=model)) if isinstance(model, str) else model

@@ -1,0 +1,180 @@
+"""The probabilities of every step of the real generate() against a slow, obvious reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import DECODER_ONLY, END, NETWORKS, VOCABULARY, make_model
+
+from knn_seq.build import build_datastore
+from knn_seq.combine.fixed import FixedCombiner
+from knn_seq.corpus import open_corpus
+from knn_seq.datastore import Datastore
+from knn_seq.models import TokenPair, load_model
+from knn_seq.models.steering import steering
+from knn_seq.retrieve.full import FullRetriever
+from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings
+from knn_seq.steer import NeighbourSteer
+
+KEY_MODULES = {
+    "marian": "model.decoder.layers.1.fc1",
+    "bart": "model.decoder.layers.1.fc1",
+    "mbart": "model.decoder.layers.1.fc1",
+    "m2m100": "model.decoder.layers.1.fc1",
+    "fsmt": "model.decoder.layers.1.fc1",
+    "t5": "decoder.block.1.layer.2.DenseReluDense",
+    "gpt2": "transformer.h.1.mlp",
+    "llama": "model.layers.1.mlp",
+    "qwen2": "model.layers.1.mlp",
+}
+MODES = {
+    "greedy": {"num_beams": 1, "do_sample": False},
+    "beam": {"num_beams": 4, "do_sample": False},
+    "sampling": {"num_beams": 1, "do_sample": True, "num_return_sequences": 3, "top_k": 0},
+}
+K, WEIGHT = 6, 0.4
+
+
+class Reference:
+    """kNN-MT as the formula says: one sentence at a time, no cache, no batch, no index, in float64."""
+
+    def __init__(self, network, prefix, key_module, pairs, temperature):
+        self.network, self.prefix, self.temperature = network, prefix, temperature
+        self.module = network.get_submodule(key_module) if isinstance(key_module, str) else key_module
+        self.keys, self.values = [], []
+        for source, target in pairs:
+            for t, token in enumerate(target):
+                self.keys.append(self.run(source, target[:t])[0])
+                self.values.append(token)
+
+    @torch.no_grad()
+    def run(self, source, generated):
+        """The key and log p_MT after a prefix."""
+        seen = []
+        handle = self.module.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+        if self.prefix is None:
+            logits = self.network(input_ids=torch.tensor([[*source, *generated]]), use_cache=False).logits
+        else:
+            logits = self.network(
+                input_ids=torch.tensor([list(source)]),
+                attention_mask=torch.ones(1, len(source), dtype=torch.int64),
+                decoder_input_ids=torch.tensor([[*self.prefix, *generated]]),
+                use_cache=False,
+            ).logits
+        handle.remove()
+        key = seen[-1].reshape(-1, seen[-1].shape[-1])[-1]
+        return key.double().numpy(), torch.log_softmax(logits[0, -1].double(), dim=-1).numpy()
+
+    def probabilities(self, source, generated):
+        query, log_probs = self.run(source, generated)
+        distances = ((np.stack(self.keys) - query) ** 2).sum(axis=1)
+        nearest = np.argsort(distances)[:K]
+        votes = np.exp(-(distances[nearest] - distances[nearest[0]]) / self.temperature)
+        p_knn = np.zeros_like(log_probs)
+        for vote, entry in zip(votes / votes.sum(), nearest, strict=True):
+            p_knn[self.values[entry]] += vote
+        return WEIGHT * p_knn + (1 - WEIGHT) * np.exp(log_probs)
+
+
+def check_every_step(model, key_module, store, pairs, sources, mode):
+    temperature = float(np.median(np.var(store.keys.astype(np.float64), axis=0)) * store.keys.shape[1])
+    reference = Reference(model.network, getattr(model, "prefix", None), key_module, pairs, temperature)
+    settings = SearchSettings(k=K, temperature=temperature, weight=WEIGHT)
+    retriever = FullRetriever.open(store, settings)
+    seen = []
+
+    class Recorder(NeighbourSteer):
+        def __call__(self, step):
+            seen.append(step)
+            return super().__call__(step)
+
+    torch.manual_seed(1)
+    steer = Recorder(retriever, FixedCombiner(settings), K, sources)
+    with steering(model.network, model.key_hook, steer, len(sources)):
+        output = model.network.generate(
+            **model._decoding_inputs(sources),
+            **MODES[mode],
+            max_new_tokens=6,
+            max_length=None,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+    assert len(output.logits) == len(seen) > 1
+    rows = 0
+    for step, logits in zip(seen, output.logits, strict=True):
+        probabilities = torch.softmax(logits, dim=-1).numpy()
+        for sentence, prefix, got in zip(
+            step.sentences.tolist(), step.prefixes.tolist(), probabilities, strict=True
+        ):
+            if END in prefix:  # this one has ended: its row is padding
+                continue
+            wanted = reference.probabilities(sources[sentence], prefix)
+            np.testing.assert_allclose(got, wanted, atol=1e-5)
+            rows += 1
+    assert rows >= len(sources)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """A datastore for each tiny model, built the usual way from text."""
+    folder = tmp_path_factory.mktemp("stores")
+    generator = np.random.default_rng(3)
+    pairs = [
+        tuple([*generator.integers(8, VOCABULARY, generator.integers(1, 7)).tolist(), END] for _ in range(2))
+        for _ in range(40)
+    ]
+    text = "".join(f"{' '.join(map(str, s[:-1]))}\t{' '.join(map(str, t[:-1]))}\n" for s, t in pairs)
+    (folder / "train.tsv").write_text(text)
+    made = {}
+
+    def make(kind):
+        if kind not in made:
+            model = make_model(kind)
+            settings = BuildSettings(key_dtype="float32", index="Flat", calibration_sentences=0, batch_tokens=64)
+            build_datastore(folder / kind, model, open_corpus(folder / "train.tsv"), settings, quiet=True)
+            made[kind] = model, Datastore(folder / kind)
+        return (*made[kind], pairs)
+
+    return make
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_every_step_equals_the_reference(kind, mode, stores):
+    model, store, pairs = stores(kind)
+    sources = [[9, 10, 11, 12, END], [13, 14, END], [20, END]]
+    check_every_step(model, KEY_MODULES[kind], store, pairs, sources, mode)
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_keys_do_not_depend_on_the_batch(kind, stores):
+    model, store, pairs = stores(kind)
+    reference = Reference(
+        model.network, getattr(model, "prefix", None), KEY_MODULES[kind], pairs[:8], temperature=1.0
+    )
+    keys = model.keys([TokenPair(*pair) for pair in pairs[:8]])
+    np.testing.assert_allclose(keys.numpy(), np.stack(reference.keys), atol=2e-5, rtol=1e-4)
+    np.testing.assert_allclose(store.keys[: len(keys)], np.stack(reference.keys), atol=2e-5, rtol=1e-4)
+    assert store.values.items[: len(keys)].tolist() == reference.values
+    assert (kind in DECODER_ONLY) == (not hasattr(model, "prefix"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_step_of_the_firefox_model_equals_the_reference(mode, tmp_path):
+    model = load_model(ModelSettings("firefox:pt-en", device="cpu"))
+    texts = [
+        ("No princípio criou Deus os céus e a terra.", "In the beginning God created the heaven and the earth."),
+        ("Disse Deus: haja luz. E houve luz.", "And God said, Let there be light: and there was light."),
+        ("Viu Deus que a luz era boa.", "And God saw the light, that it was good."),
+    ]
+    (tmp_path / "train.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in texts))
+    settings = BuildSettings(key_dtype="float32", index="Flat", calibration_sentences=0)
+    build_datastore(tmp_path / "store", model, open_corpus(tmp_path / "train.tsv"), settings, quiet=True)
+    sources, targets = zip(*texts, strict=True)
+    pairs = list(
+        zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True)
+    )
+    wanted = model.tokenizer.encode_sources(["Deus viu a luz.", "A terra era boa, e houve luz no céu."])
+    module = model.network.get_decoder().layers[-1].fc1
+    check_every_step(model, module, Datastore(tmp_path / "store"), pairs, wanted, mode)
