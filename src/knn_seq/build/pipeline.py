@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -20,7 +19,8 @@ from knn_seq.models import Model
 from knn_seq.models.base import absolute_name
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, KeyInfo, Manifest, ModelInfo
-from knn_seq.storage.manifest import CorpusInfo
+from knn_seq.storage.atomic import partial_of
+from knn_seq.storage.manifest import MANIFEST_NAME, CorpusInfo
 
 STEPS = ("text", "keys", "index", "defaults")
 KEY_DTYPES = ("float16", "float32")
@@ -106,12 +106,9 @@ def _begin(folder: DatastoreFolder, model: Model, corpus: Corpus, settings: Buil
         manifest = folder.manifest
         _require_same(folder, manifest, wanted)
         return manifest
-    foreign = [name for name in os.listdir(folder.path) if name != ".lock"]
-    if foreign:
+    ours = {".lock", partial_of(folder.path / MANIFEST_NAME).name}  # a build that was killed at its very beginning
+    if set(os.listdir(folder.path)) - ours:
         raise UserError(f"{folder.path} is not empty and is no datastore: choose another folder.")
-    free, least = shutil.disk_usage(folder.path).free, 1 << 20
-    if free < least:
-        raise UserError(f"The disk of {folder.path} is full: free some space and run the same command again.")
     folder.save(wanted)
     return wanted
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from knn_seq.errors import UserError
 from knn_seq.registry import Registry
-from knn_seq.storage.atomic import partial_of, publish, read_json, write_json
+from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json, write_json
 
 METRICS = ("l2", "ip", "cosine")
 DESCRIPTION = "index.json"
@@ -136,7 +136,8 @@ class SearchIndex(ABC):
         path = folder / self.file_name
         partial = partial_of(path)
         try:
-            self._save(partial)
+            with disk_errors(path):
+                self._save(partial)
             size = partial.stat().st_size
             (folder / DESCRIPTION).unlink(missing_ok=True)  # it would not fit the new file
             publish(partial, path)

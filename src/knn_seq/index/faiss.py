@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from knn_seq.index.blas import choose_kernels
 from knn_seq.index.recipe import default_recipe, training_size
 
 choose_kernels()
-
-import faiss  # noqa: E402
+faiss: Any = import_module("faiss")  # only now: its BLAS library reads the choice while it is loaded
 
 # faiss computes distances to all vectors of a flat index or quantizer one by one below so many numbers in the queries,
 # and with a matrix product above.  The product wins from about 5 queries of dimension 512 on; faiss's own threshold
@@ -26,6 +26,7 @@ import faiss  # noqa: E402
 faiss.cvar.distance_compute_blas_threshold = 5 * 512
 
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
+SPARE = 8  # candidates beyond k in an exact search
 WRAPPED = ("index", "base_index", "refine_index", "quantizer", "storage")  # where faiss keeps an index in another
 
 
@@ -59,7 +60,9 @@ class FaissIndex(SearchIndex):
                 "give a factory string such as 'Flat' or 'IVF1024,PQ64'."
             ) from error
         if metric == "ip" and self._centres():
-            raise UserError(f"PCA in '{self.recipe}' moves the origin, which inner products do not survive: use cosine.")
+            raise UserError(
+                f"PCA in '{self.recipe}' moves the origin, which inner products do not survive: use cosine."
+            )
         self._mapped = False
         self._set_options()
 
@@ -84,7 +87,9 @@ class FaissIndex(SearchIndex):
         if self.index.is_trained:
             return
         least = max(_least_sample(layer) for layer in _layers(self.index))
-        advice = f"the recipe '{self.recipe}' cannot be trained on {len(sample):,} keys: choose a simpler one, or 'Flat'"
+        advice = (
+            f"the recipe '{self.recipe}' cannot be trained on {len(sample):,} keys: choose a simpler one, or 'Flat'"
+        )
         if len(sample) < least:
             raise UserError(f"It takes at least {least:,} keys, so {advice}.")
         try:
@@ -110,30 +115,31 @@ class FaissIndex(SearchIndex):
 
     def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         rows = _array(queries)
-        numbers, labels = self.index.search(rows, k)
+        if isinstance(self.index, faiss.IndexFlat) and self.metric != "ip":
+            numbers, labels = self._exact(rows, k)
+        else:
+            numbers, labels = self.index.search(rows, k)
         distances, ids = torch.from_numpy(numbers), torch.from_numpy(labels)
         if self.metric == "ip":
             return -distances, ids
-        if isinstance(self.index, faiss.IndexFlat):
-            distances, ids = self._exact(rows, labels)
         return (distances / 2 if self.metric == "cosine" else distances), ids
 
-    def _exact(self, queries: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Distances as sums of squared differences: out of a matrix product they lack the last digits."""
+    def _exact(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Distances as sums of squared differences: out of a matrix product they lack the last digits.
+
+        A few more than k are looked at, since the order is not quite right either; equally near ones come by id.
+        """
+        _, labels = self.index.search(queries, min(k + SPARE, len(self)))
         numbers = np.empty(labels.shape, np.float32)
         self.index.compute_distance_subset(
             len(queries), faiss.swig_ptr(queries), labels.shape[1], faiss.swig_ptr(numbers), faiss.swig_ptr(labels)
         )
-        distances, order = torch.from_numpy(numbers).sort(dim=1, stable=True)
-        return distances, torch.from_numpy(labels).gather(1, order)
+        order = np.lexsort((labels, numbers))[:, :k]
+        return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(labels, order, axis=1)
 
     def _save(self, path: Path) -> None:
-        try:
-            faiss.write_index(self.index, str(path))
-        except RuntimeError as error:
-            raise UserError(
-                f"faiss cannot write {path} ({_reason(error)}): is the disk full, or the folder read-only?"
-            ) from error
+        with path.open("wb") as file:  # faiss's own files do not tell when the disk is full at the very end
+            faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
 
     def _load(self, path: Path) -> None:
         self._mapped = path.stat().st_size >= MAPPED_BYTES

@@ -27,6 +27,7 @@ class TransformersBackend(ModelBackend):
         """An encoder-decoder or a decoder-only model, as its configuration says."""
         import transformers
 
+        transformers.utils.logging.disable_progress_bar()  # loading takes a moment; the work behind it has its own bars
         try:
             config = transformers.AutoConfig.from_pretrained(name)
             tokenizer = transformers.AutoTokenizer.from_pretrained(name)

@@ -18,7 +18,7 @@ class FirefoxConfig(PreTrainedConfig):  # type: ignore[misc]
         attention_heads: Heads of self-attention (encoder) and cross-attention (decoder).
         encoder_ffn_dim: Inner width of the encoder's feed-forward blocks.
         decoder_ffn_dim: Inner width of the decoder's feed-forward blocks.
-        eos_token_id: The id that ends a sentence; it also pads and starts the decoder, which never looks at its first id.
+        eos_token_id: The id that ends a sentence.  It also pads, and starts the decoder, which ignores its first id.
     """
 
     model_type = "firefox_marian"

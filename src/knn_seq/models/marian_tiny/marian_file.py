@@ -86,7 +86,9 @@ def _tensor(path: Path, name: str, kind: int, shape: tuple[int, ...], block: _Cu
     if kind == _FLOAT32:
         return block.array(prod(shape), "<f4").astype(np.float32).reshape(shape)
     if kind != _INT8:
-        raise UserError(f"{path}: the tensor '{name}' has the type {kind:#x}; only float32 and 8-bit models can be read.")
+        raise UserError(
+            f"{path}: the tensor '{name}' has the type {kind:#x}; only float32 and 8-bit models can be read."
+        )
     values = block.array(prod(shape), "i1")
     multiplier = block.array(1, "<f4")[0]
     if not (np.isfinite(multiplier) and multiplier > 0):

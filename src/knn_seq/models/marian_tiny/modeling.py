@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 from knn_seq.models.marian_tiny.configuration import FirefoxConfig
 
 _NORM_EPS = 1e-6
+_FEW_ROWS = 16
 
 
 class FirefoxCache:
@@ -21,8 +22,8 @@ class FirefoxCache:
 
     Attributes:
         states: The SSRU state of each layer, (rows, d).
-        memory: Keys and values of each layer's cross-attention, (sentences, heads, source length, d / heads) each.
-        mask: What cross-attention adds to its scores, (sentences, 1, 1, source length), or None.
+        memory: Keys and values of each layer's cross-attention, (rows, heads, source length, d / heads) each.
+        mask: What cross-attention adds to its scores, (rows, 1, 1, source length), or None.
         length: Number of target tokens seen.
     """
 
@@ -45,9 +46,8 @@ class FirefoxCache:
         Beams only move within their sentence, so its memory stays where it is, unless the number of rows changes.
         """
         if len(beam_idx) != len(self.states[0]):
-            sentences = beam_idx // (len(self.states[0]) // len(self.memory[0][0]))
-            self.memory = [(k.index_select(0, sentences), v.index_select(0, sentences)) for k, v in self.memory]
-            self.mask = None if self.mask is None else self.mask.index_select(0, sentences)
+            self.memory = [(k.index_select(0, beam_idx), v.index_select(0, beam_idx)) for k, v in self.memory]
+            self.mask = None if self.mask is None else self.mask.index_select(0, beam_idx)
         self.states = [state.index_select(0, beam_idx) for state in self.states]
 
 
@@ -65,7 +65,7 @@ class SinusoidalPositions(nn.Module):
         if table is None or len(table) < start + length or table.device != like.device or table.dtype != like.dtype:
             size = max(512, 2 * (start + length))
             half = self.d_model // 2
-            frequencies = torch.exp(torch.arange(half) * (-math.log(10000.0) / (half - 1)))
+            frequencies = torch.exp(torch.arange(half) * (-math.log(10000.0) / max(half - 1, 1)))
             angles = torch.arange(size)[:, None] * frequencies
             table = self._table = torch.cat([angles.sin(), angles.cos()], dim=1).to(like)
         return table[start : start + length]
@@ -81,7 +81,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(config.d_model, config.d_model)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """(sentences, length, d) to the same, with a mask of (sentences, 1, 1, length)."""
+        """(rows, length, d) to the same, with a mask of (rows, 1, 1, length)."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
@@ -98,16 +98,15 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(config.d_model, config.d_model)
 
     def memory(self, encoder_states: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the source, (sentences, heads, source length, d / heads) each."""
+        """Keys and values of the source, (rows, heads, source length, d / heads) each."""
         k, v = self.kv(encoder_states).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).contiguous()
         return k, v
 
     def forward(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        """(rows, length, d) to the same; the rows of one sentence are neighbours, and share its memory."""
-        k, v = memory
-        q = self.q(x).view(len(k), -1, self.heads, k.shape[-1]).transpose(1, 2)
-        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.out(attended.transpose(1, 2).reshape(x.shape))  # type: ignore[no-any-return]
+        """(rows, length, d) to the same, with a mask of (rows, 1, 1, source length)."""
+        q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(q, *memory, attn_mask=mask)
+        return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class SSRU(nn.Module):
@@ -141,7 +140,7 @@ class EncoderLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """(sentences, length, d) to the same."""
+        """(rows, length, d) to the same."""
         x = self.self_attention_norm(x + self.self_attention(x, mask))
         return self.ffn_norm(x + self.fc2(torch.relu(self.fc1(x))))  # type: ignore[no-any-return]
 
@@ -183,7 +182,7 @@ class Encoder(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool | None = True, **_: Any
     ) -> BaseModelOutput | tuple[Tensor]:
-        """Ids and mask (1: token, 0: padding), (sentences, length) each, to states (sentences, length, d)."""
+        """Ids and mask (1: token, 0: padding), (rows, length) each, to states (rows, length, d)."""
         x = self.embed_tokens(input_ids)
         x = torch.add(self.embed_positions(0, x.shape[1], x), x, alpha=math.sqrt(x.shape[-1]))
         mask = _additive(attention_mask, x)
@@ -215,21 +214,21 @@ class Decoder(nn.Module):
 
         Args:
             input_ids: (rows, length).  The id at position 0 is not looked at: the model starts from a zero vector.
-            encoder_hidden_states: (sentences, source length, d); rows is a multiple of sentences, and the rows of
-                one sentence are neighbours.  Not needed once there is a cache.
-            encoder_attention_mask: 1 for a source token, 0 for padding, (sentences, source length).
+            encoder_hidden_states: (rows, source length, d); not needed once there is a cache.
+            encoder_attention_mask: 1 for a source token, 0 for padding, (rows, source length).
             past_key_values: The cache, changed in place.
             use_cache: Whether to make a cache if there is none.
             return_dict: False for a plain tuple.
         """
+        layers = cast("list[DecoderLayer]", list(self.layers))
         cache = past_key_values if past_key_values is not None else FirefoxCache()
         if not cache.memory:
             assert encoder_hidden_states is not None
-            cache.memory = [layer.cross_attention.memory(encoder_hidden_states) for layer in self.layers]
+            cache.memory = [layer.cross_attention.memory(encoder_hidden_states) for layer in layers]
             cache.mask = _additive(encoder_attention_mask, encoder_hidden_states)
         x = self._embed(input_ids, cache.length)
         states: list[Tensor] = []
-        for number, layer in enumerate(self.layers):
+        for number, layer in enumerate(layers):
             x, state = layer(x, cache.states[number] if cache.states else None, cache.memory[number], cache.mask)
             states.append(state)
         cache.states = states
@@ -239,11 +238,25 @@ class Decoder(nn.Module):
         return output if return_dict is not False else output.to_tuple()
 
     def _embed(self, ids: Tensor, start: int) -> Tensor:
-        if start:
-            x = self.embed_tokens(ids)
-        else:
-            x = F.pad(self.embed_tokens(ids[:, 1:]), (0, 0, 1, 0))
+        x = self.embed_tokens(ids) if start else F.pad(self.embed_tokens(ids[:, 1:]), (0, 0, 1, 0))
         return torch.add(self.embed_positions(start, x.shape[1], x), x, alpha=math.sqrt(x.shape[-1]))
+
+
+class OutputProjection(nn.Linear):
+    """Hidden states to logits.
+
+    The product is two-dimensional, because torch may turn a three-dimensional one with a frozen matrix into a slow
+    batched product; and for few rows it is computed transposed, which on a CPU is up to twice as fast.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(rows, length, d) to (rows, length, vocabulary)."""
+        rows = x.flatten(0, -2)
+        if 1 < len(rows) < _FEW_ROWS and x.device.type == "cpu":
+            logits = torch.addmm(self.bias[:, None], self.weight, rows.t()).t().contiguous()
+        else:
+            logits = super().forward(rows)
+        return logits.view(*x.shape[:-1], -1)
 
 
 class FirefoxForTranslation(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
@@ -252,9 +265,8 @@ class FirefoxForTranslation(PreTrainedModel, GenerationMixin):  # type: ignore[m
     config_class = FirefoxConfig
     main_input_name = "input_ids"
     base_model_prefix = ""
-    _no_split_modules = ["EncoderLayer", "DecoderLayer"]  # noqa: RUF012 - the library's own convention
     _supports_sdpa = True
-    _tied_weights_keys = {  # noqa: RUF012
+    _tied_weights_keys = {  # noqa: RUF012 - the library's own convention
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
         "lm_head.weight": "shared.weight",
@@ -265,7 +277,7 @@ class FirefoxForTranslation(PreTrainedModel, GenerationMixin):  # type: ignore[m
         self.shared = nn.Embedding(config.vocab_size, config.d_model)
         self.encoder = Encoder(config, self.shared)
         self.decoder = Decoder(config, self.shared)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size)
+        self.lm_head = OutputProjection(config.d_model, config.vocab_size)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -294,8 +306,8 @@ class FirefoxForTranslation(PreTrainedModel, GenerationMixin):  # type: ignore[m
         """Logits of the token after each decoder input, (rows, target length, vocabulary).
 
         Args:
-            input_ids: Source ids, (sentences, source length), each ending with the end-of-sentence id.
-            attention_mask: 1 for a source token, 0 for padding, (sentences, source length).
+            input_ids: Source ids, (rows, source length), each ending with the end-of-sentence id.
+            attention_mask: 1 for a source token, 0 for padding, (rows, source length).
             decoder_input_ids: (rows, target length); the first of a sentence is the start id.
             encoder_outputs: What the encoder gave, in place of `input_ids`.
             past_key_values: What an earlier call returned, for the tokens that follow.
@@ -306,17 +318,16 @@ class FirefoxForTranslation(PreTrainedModel, GenerationMixin):  # type: ignore[m
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask)
         decoded = self.decoder(decoder_input_ids, encoder_outputs[0], attention_mask, past_key_values, use_cache)
-        x = decoded.last_hidden_state
-        # Two-dimensional, because torch may turn a three-dimensional product with a frozen matrix into a slow batched one.
-        logits = self.lm_head(x.flatten(0, 1)).unflatten(0, x.shape[:2])
         output = Seq2SeqLMOutput(
-            logits=logits, past_key_values=decoded.past_key_values, encoder_last_hidden_state=encoder_outputs[0]
+            logits=self.lm_head(decoded.last_hidden_state),
+            past_key_values=decoded.past_key_values,
+            encoder_last_hidden_state=encoder_outputs[0],
         )
         return output if return_dict is not False else output.to_tuple()
 
 
 def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A 0/1 mask (sentences, length) as something to add to attention scores, (sentences, 1, 1, length)."""
+    """A 0/1 mask (rows, length) as something to add to attention scores, (rows, 1, 1, length)."""
     if mask is None:
         return None
     lowest = torch.finfo(like.dtype).min

@@ -14,7 +14,7 @@ from knn_seq.errors import UserError
 # Characters with a plain twin; the twin stands in where a vocabulary lacks the character.
 _TWINS = {
     '"': "“”„‟«»″",
-    "'": "‘’‚‛‹›′´",
+    "'": "‘’‚‛‹›′´`",
     "-": "‐‑‒–—―−",
     "...": "…",
     " ": "\u00a0\u2007\u2009\u202f",

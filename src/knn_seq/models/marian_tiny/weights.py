@@ -12,7 +12,7 @@ from knn_seq.errors import UserError
 from knn_seq.models.marian_tiny.configuration import FirefoxConfig
 from knn_seq.models.marian_tiny.marian_file import MarianFile
 
-_DEFAULT_HEADS = 8
+_DEFAULT_HEADS = "8"
 
 # What the training configuration must say, where it says anything: each value but these changes the computation.
 _OPTIONS = {
@@ -87,18 +87,22 @@ def convert(file: MarianFile) -> tuple[FirefoxConfig, dict[str, Tensor]]:
     for name in sorted(expected - set(file.tensors)):
         raise _unknown_variant(file, f"it lacks the tensor '{name}'")
 
-    vocab_size, d_model = file.tensors["Wemb"].shape
+    embedding = file.tensors["Wemb"].shape
+    if len(embedding) != 2:
+        raise _unknown_variant(file, f"its tensor 'Wemb' has the shape {embedding}")
+    vocab_size, d_model = embedding
+    heads = file.options.get("transformer-heads", _DEFAULT_HEADS)
+    if not heads.isdecimal() or int(heads) < 1 or d_model % int(heads):
+        raise _unknown_variant(file, f"its option 'transformer-heads' is '{heads}' with a width of {d_model}")
     config = FirefoxConfig(
         vocab_size=vocab_size,
         d_model=d_model,
         encoder_layers=layers["encoder"],
         decoder_layers=layers["decoder"],
-        attention_heads=int(file.options.get("transformer-heads", _DEFAULT_HEADS)),
+        attention_heads=int(heads),
         encoder_ffn_dim=file.tensors["encoder_l1_ffn_b1"].size,
         decoder_ffn_dim=file.tensors["decoder_l1_ffn_b1"].size,
     )
-    if d_model % config.attention_heads:
-        raise _unknown_variant(file, f"its width {d_model} is no multiple of its {config.attention_heads} heads")
     return config, {ours: _weight(file, config, ours, theirs) for ours, theirs in sources.items()}
 
 

@@ -1,0 +1,76 @@
+"""Builds a datastore in a process of its own and kills it with SIGKILL at a chosen place."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import signal
+from importlib import import_module
+from pathlib import Path
+
+import torch
+import transformers.models.marian.modeling_marian
+import transformers.models.marian.tokenization_marian  # noqa: F401
+
+import knn_seq.build.tokens as tokens
+import knn_seq.index.faiss
+import knn_seq.models.transformers
+import knn_seq.translate  # noqa: F401
+from knn_seq.datastore import Datastore
+
+# A server that has imported everything forks each build: a new interpreter for each would take seconds.
+FORKS = multiprocessing.get_context("forkserver")
+
+
+@functools.cache
+def start_server() -> None:
+    """The server finds this module only through the environment."""
+    FORKS.set_forkserver_preload(["killed_build"])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parent), before)))
+    multiprocessing.forkserver.ensure_running()
+    os.environ.pop("PYTHONPATH")
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
+
+
+def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0) -> int:
+    """Build; at the `count`-th call of the function `place` ("module/Class:name") the process is killed.
+
+    Returns:
+        The exit code, -SIGKILL if it was killed.
+    """
+    start_server()
+    process = FORKS.Process(target=_build, args=(store, model, corpus, place, count))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _build(store: Path, model: str, corpus: Path, place: str, count: int) -> None:
+    torch.set_num_threads(1)
+    tokens.LINES_PER_CHUNK = 50
+    if place:
+        path, _, name = place.rpartition(":")
+        module, _, owner = path.partition("/")
+        target = import_module(module)
+        _kill_at(getattr(target, owner) if owner else target, name, count)
+    Datastore.build(
+        store, model, corpus, quiet=True, workers=1, checkpoint_seconds=0, batch_tokens=200, index="Flat"
+    )
+
+
+def _kill_at(owner: object, name: str, count: int) -> None:
+    original, calls = getattr(owner, name), 0
+
+    def wrapper(*arguments: object, **named: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named)
+
+    setattr(owner, name, wrapper)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knn_seq.combine.base import sum_by_value
+from knn_seq.combine.fixed import FixedCombiner
+from knn_seq.neighbours import Neighbours
+from knn_seq.settings import SearchSettings
+
+VOCABULARY = 7
+
+
+@st.composite
+def cases(draw):
+    rows, k = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    distances, values, ids = [], [], []
+    for _ in range(rows):
+        found = draw(st.integers(0, k))
+        distances.append(
+            sorted(draw(st.lists(st.floats(0, 500), min_size=found, max_size=found))) + [math.inf] * (k - found)
+        )
+        values.append(
+            draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=found, max_size=found)) + [0] * (k - found)
+        )
+        ids.append(list(range(found)) + [-1] * (k - found))
+    neighbours = Neighbours(torch.tensor(distances), torch.tensor(values), torch.tensor(ids))
+    logits = draw(
+        st.lists(
+            st.lists(st.floats(-9, 9), min_size=VOCABULARY, max_size=VOCABULARY), min_size=rows, max_size=rows
+        )
+    )
+    temperature = draw(st.floats(0.5, 200))
+    weight = draw(st.sampled_from([0.0, 0.1, 0.5, 0.99, 1.0]))
+    return torch.log_softmax(torch.tensor(logits), dim=-1), neighbours, temperature, weight
+
+
+@given(cases())
+def test_the_mixture_is_what_the_formula_says(case):
+    log_probs, neighbours, temperature, weight = case
+    settings = SearchSettings(k=neighbours.ids.shape[1], temperature=temperature, weight=weight)
+    got = FixedCombiner(settings).combine(log_probs, neighbours).exp().numpy()
+    for row in range(len(got)):
+        p_mt = log_probs[row].double().exp().numpy()
+        found = [i for i, entry in enumerate(neighbours.ids[row].tolist()) if entry >= 0]
+        if not found:
+            np.testing.assert_allclose(got[row], p_mt, atol=1e-6)
+            continue
+        distances = neighbours.distances[row].double().numpy()
+        votes = {i: math.exp(-(distances[i] - distances[found[0]]) / temperature) for i in found}
+        p_knn = np.zeros(VOCABULARY)
+        for i in found:
+            p_knn[neighbours.values[row, i]] += votes[i] / sum(votes.values())
+        np.testing.assert_allclose(got[row], weight * p_knn + (1 - weight) * p_mt, atol=1e-6)
+
+
+@given(cases())
+def test_the_mixture_sums_to_one(case):
+    log_probs, neighbours, temperature, weight = case
+    settings = SearchSettings(k=1, temperature=temperature, weight=weight)
+    mixed = FixedCombiner(settings).combine(log_probs, neighbours)
+    assert not mixed.isnan().any()
+    np.testing.assert_allclose(mixed.exp().sum(dim=1), 1.0, atol=1e-5)
+
+
+def test_rows_without_neighbours_stay_as_they_are():
+    log_probs = torch.log_softmax(torch.randn(2, VOCABULARY), dim=-1)
+    mixed = FixedCombiner(SearchSettings(weight=0.9)).combine(log_probs.clone(), Neighbours.none(2, 4))
+    assert torch.equal(mixed, log_probs)
+
+
+def test_the_model_keeps_its_input():
+    log_probs = torch.log_softmax(torch.randn(1, VOCABULARY), dim=-1)
+    before = log_probs.clone()
+    neighbours = Neighbours(torch.tensor([[1.0]]), torch.tensor([[3]]), torch.tensor([[0]]))
+    FixedCombiner(SearchSettings(weight=0.5)).combine(log_probs, neighbours)
+    assert torch.equal(log_probs, before)
+
+
+@pytest.mark.parametrize("values", [[[1, 1, 1]], [[3, 1, 3]], [[0, 1, 2]]])
+def test_votes_for_the_same_value_are_added(values):
+    votes = torch.tensor([[0.5, 0.3, 0.2]])
+    got = sum_by_value(torch.tensor(values), votes)[0].tolist()
+    wanted = [sum(v for x, v in zip(values[0], votes[0].tolist(), strict=True) if x == y) for y in values[0]]
+    assert got == pytest.approx(wanted)
