@@ -125,13 +125,14 @@ DECODER_ONLY = {"gpt2", "llama", "qwen2"}
 
 
 def make_network(kind: str, seed: int = 0) -> transformers.PreTrainedModel:
-    """A network with random weights, large enough that its distribution is not flat."""
+    """A network with random weights, so large that its states and its distribution depend on what it reads."""
     torch.manual_seed(seed)
     network = NETWORKS[kind]().eval()
     with torch.no_grad():
-        for name, weight in network.named_parameters():
-            if weight.dim() == 2 and "pos" not in name:
-                weight.mul_(6.0 if "embed" not in name and "shared" not in name else 3.0)
+        for weight in network.parameters():
+            if weight.dim() == 2:
+                embedding = weight.shape[0] == VOCABULARY
+                weight.mul_((0.7 if embedding else 1.2 / weight.shape[1] ** 0.5) / weight.std())
     return network
 
 

@@ -69,7 +69,8 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None or self._bar is not None:
+            self.close()
 
 
 def _duration(seconds: float) -> str:

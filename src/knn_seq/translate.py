@@ -61,7 +61,8 @@ class Translator:
             **settings: Any field of `SearchSettings` or `DecodingSettings`; a weight of 0 is the model alone.
         """
         search, decoding = self.settings(settings)
-        tokens = self.model.tokenizer.encode_sources(list(sources))
+        whole = self.model.tokenizer.encode_sources(list(sources))
+        tokens = [self._cut(sentence) for sentence in whole]
         results = [Translation("", source, []) for source in sources]
         full = [i for i in sorted(range(len(sources)), key=lambda i: -len(tokens[i])) if sources[i].strip()]
         for start in range(0, len(full), decoding.batch_size):
@@ -69,7 +70,7 @@ class Translator:
             outputs = self._generate([tokens[i] for i in batch], search, decoding)
             for i, nbest in zip(batch, outputs, strict=True):
                 best, *others = [Translation(self.model.tokenizer.decode(o), sources[i], o) for o in nbest]
-                best.alternatives = others
+                best.alternatives, best.source_cut = others, len(tokens[i]) < len(whole[i])
                 results[i] = best
             if on_progress is not None:
                 on_progress(len(batch))
@@ -84,6 +85,10 @@ class Translator:
             combiner = COMBINERS.get(search.combiner)(search)
             steer = NeighbourSteer(self.retriever(search), combiner, search.k, sources)
             return self.model.generate(sources, decoding, steer)
+
+    def _cut(self, tokens: list[int]) -> list[int]:
+        limit = self.model.max_length
+        return tokens if limit is None or len(tokens) <= limit else [*tokens[: limit - 1], tokens[-1]]
 
     def retriever(self, search: SearchSettings | None = None) -> Retriever:
         """The retriever for these settings, opened once."""

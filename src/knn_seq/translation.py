@@ -10,11 +10,13 @@ class Translation(str):
         source: The source text.
         tokens: The target tokens, the end-of-sentence token last unless the output was cut.
         alternatives: The next best translations, if more than one was asked for.
+        source_cut: The source was longer than the model can read, and its end was left out.
     """
 
     source: str
     tokens: list[int]
     alternatives: list[Translation]
+    source_cut: bool
 
     def __new__(
         cls, text: str, source: str, tokens: Sequence[int], alternatives: Sequence[Translation] = ()
@@ -23,6 +25,7 @@ class Translation(str):
         translation = super().__new__(cls, text)
         translation.source, translation.tokens = source, list(tokens)
         translation.alternatives = list(alternatives)
+        translation.source_cut = False
         return translation
 
     @property

@@ -47,7 +47,8 @@ def build_datastore(
     folder = DatastoreFolder(path)
     with folder.lock():
         manifest = _begin(folder, model, corpus, settings)
-        settings = replace(settings, batch_tokens=manifest.build["batch_tokens"])
+        longest = min(settings.max_length, model.max_length or settings.max_length)
+        settings = replace(settings, batch_tokens=manifest.build["batch_tokens"], max_length=longest)
         return _Builder(folder, manifest, model, corpus, settings, quiet).run()
 
 

@@ -53,14 +53,17 @@ def run(arguments: argparse.Namespace) -> None:
         target = open(arguments.output, "w", encoding="utf-8") if arguments.output else sys.stdout
     except OSError as error:
         raise UserError(f"{arguments.output} cannot be written: {error.strerror}.") from error
-    number = 0
+    number = cut = 0
     with Progress("translate", None, "sentences", quiet=arguments.quiet) as progress:
         for lines in _chunks(source):
             for translation in translator.translate(lines, on_progress=progress.update):
                 for text in (translation, *translation.alternatives):
                     print(f"{number} ||| {text}" if arguments.nbest else text, file=target)
                 number += 1
+                cut += translation.source_cut
             target.flush()
+    if cut:
+        print(f"{cut:,} lines were longer than the model can read: their ends were left out.", file=sys.stderr)
 
 
 def _chunks(source: TextIO) -> Iterator[list[str]]:

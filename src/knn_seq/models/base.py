@@ -70,6 +70,7 @@ class Model(ABC):
     fingerprint: Fingerprint
     architecture: str
     dimension: int  # of a key
+    max_length: int | None  # tokens of a source, and of a target, that the model has positions for; None: any number
 
     @abstractmethod
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:

@@ -31,6 +31,10 @@ class DecoderOnlyModel(NetworkModel):
         tokens, mask = pad(sources, self.padding, self.device, left=True)
         return {"input_ids": tokens, "attention_mask": mask, "pad_token_id": self.padding}
 
+    def _positions(self) -> int | None:
+        positions = getattr(self.network.config, "max_position_embeddings", None)
+        return None if positions is None else int(positions) // 2  # prompt and output share them
+
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return int(inputs["input_ids"].shape[1])
 

@@ -49,6 +49,10 @@ class EncoderDecoderModel(NetworkModel):
             "forced_bos_token_id": None,
         }
 
+    def _positions(self) -> int | None:
+        positions = getattr(self.network.config, "max_position_embeddings", None)
+        return None if positions is None else int(positions) - len(self.prefix)
+
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return len(self.prefix)
 

@@ -43,6 +43,7 @@ class NetworkModel(Model):
         self.key_hook = KeyHook(network, network.get_decoder(), settings.key, time_major)
         end = network.generation_config.eos_token_id
         self.end_tokens: set[int] = {end} if isinstance(end, int) else set(end or ())
+        self.max_length = self._positions()
         self.dimension = self.keys([TokenPair([self._any_token()], [self._any_token()])]).shape[1]
 
     @abstractmethod
@@ -52,6 +53,10 @@ class NetworkModel(Model):
     @abstractmethod
     def _decoding_inputs(self, sources: Sequence[Sequence[int]]) -> dict[str, Any]:
         """The arguments of generate() that tell it what to translate."""
+
+    @abstractmethod
+    def _positions(self) -> int | None:
+        """See `Model.max_length`."""
 
     @abstractmethod
     def decoding_state(self, sources: Sequence[Sequence[int]]) -> Any:
@@ -110,7 +115,7 @@ class NetworkModel(Model):
     def _search_arguments(self, decoding: DecodingSettings) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             "num_return_sequences": decoding.nbest,
-            "max_new_tokens": decoding.max_length,
+            "max_new_tokens": min(decoding.max_length, self.max_length or decoding.max_length),
             "max_length": None,
             "num_beams": 1 if decoding.sample else decoding.beam_size,
             "do_sample": decoding.sample,
