@@ -58,9 +58,7 @@ def _build(store: Path, model: str, corpus: Path, place: str, count: int) -> Non
         module, _, owner = path.partition("/")
         target = import_module(module)
         _kill_at(getattr(target, owner) if owner else target, name, count)
-    Datastore.build(
-        store, model, corpus, quiet=True, workers=1, checkpoint_seconds=0, batch_tokens=200, index="Flat"
-    )
+    Datastore.build(store, model, corpus, quiet=True, workers=1, checkpoint_seconds=0, batch_tokens=200, index="Flat")
 
 
 def _kill_at(owner: object, name: str, count: int) -> None:

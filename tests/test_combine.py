@@ -31,9 +31,7 @@ def cases(draw):
         ids.append(list(range(found)) + [-1] * (k - found))
     neighbours = Neighbours(torch.tensor(distances), torch.tensor(values), torch.tensor(ids))
     logits = draw(
-        st.lists(
-            st.lists(st.floats(-9, 9), min_size=VOCABULARY, max_size=VOCABULARY), min_size=rows, max_size=rows
-        )
+        st.lists(st.lists(st.floats(-9, 9), min_size=VOCABULARY, max_size=VOCABULARY), min_size=rows, max_size=rows)
     )
     temperature = draw(st.floats(0.5, 200))
     weight = draw(st.sampled_from([0.0, 0.1, 0.5, 0.99, 1.0]))

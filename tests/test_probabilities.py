@@ -104,9 +104,7 @@ def check_every_step(model, key_module, store, pairs, sources, mode):
     rows = 0
     for step, logits in zip(seen, output.logits, strict=True):
         probabilities = torch.softmax(logits, dim=-1).numpy()
-        for sentence, prefix, got in zip(
-            step.sentences.tolist(), step.prefixes.tolist(), probabilities, strict=True
-        ):
+        for sentence, prefix, got in zip(step.sentences.tolist(), step.prefixes.tolist(), probabilities, strict=True):
             if END in prefix:  # this one has ended: its row is padding
                 continue
             wanted = reference.probabilities(sources[sentence], prefix)
@@ -151,9 +149,7 @@ def test_every_step_equals_the_reference(kind, mode, stores):
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_keys_do_not_depend_on_the_batch(kind, stores):
     model, store, pairs = stores(kind)
-    reference = Reference(
-        model.network, getattr(model, "prefix", None), KEY_MODULES[kind], pairs[:8], temperature=1.0
-    )
+    reference = Reference(model.network, getattr(model, "prefix", None), KEY_MODULES[kind], pairs[:8], temperature=1.0)
     keys = model.keys([TokenPair(*pair) for pair in pairs[:8]])
     np.testing.assert_allclose(keys.numpy(), np.stack(reference.keys), atol=2e-5, rtol=1e-4)
     np.testing.assert_allclose(store.keys[: len(keys)], np.stack(reference.keys), atol=2e-5, rtol=1e-4)
@@ -173,9 +169,7 @@ def test_every_step_of_the_firefox_model_equals_the_reference(mode, tmp_path):
     settings = BuildSettings(key_dtype="float32", index="Flat", calibration_sentences=0)
     build_datastore(tmp_path / "store", model, open_corpus(tmp_path / "train.tsv"), settings, quiet=True)
     sources, targets = zip(*texts, strict=True)
-    pairs = list(
-        zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True)
-    )
+    pairs = list(zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True))
     wanted = model.tokenizer.encode_sources(["Deus viu a luz.", "A terra era boa, e houve luz no céu."])
     module = model.network.get_decoder().layers[-1].fc1
     check_every_step(model, module, Datastore(tmp_path / "store"), pairs, wanted, mode)

@@ -91,9 +91,7 @@ def _t5() -> transformers.PreTrainedModel:
 
 
 def _gpt2() -> transformers.PreTrainedModel:
-    config = transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128, **SPECIAL
-    )
+    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128, **SPECIAL)
     return transformers.GPT2LMHeadModel(config)
 
 

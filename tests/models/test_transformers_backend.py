@@ -82,9 +82,7 @@ def m2m100_folder(pieces, tmp_path):
     names = ["<s>", "<pad>", "</s>", "<unk>", *[p for p in vocabulary if p not in ("<s>", "</s>", "<unk>")]]
     (tmp_path / "vocab.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
     tokenizer = transformers.M2M100Tokenizer(str(tmp_path / "vocab.json"), str(spm))
-    path = save(
-        transformers.M2M100ForConditionalGeneration, transformers.M2M100Config, tokenizer, tmp_path / "model"
-    )
+    path = save(transformers.M2M100ForConditionalGeneration, transformers.M2M100Config, tokenizer, tmp_path / "model")
     return path, tokenizer
 
 

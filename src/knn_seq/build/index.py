@@ -12,7 +12,9 @@ from knn_seq.storage import DatastoreFolder
 DEFAULT_INDEX = "default"
 
 
-def store_index(folder: DatastoreFolder, settings: BuildSettings, quiet: bool, name: str = DEFAULT_INDEX) -> dict[str, Any]:
+def store_index(
+    folder: DatastoreFolder, settings: BuildSettings, quiet: bool, name: str = DEFAULT_INDEX
+) -> dict[str, Any]:
     """Train an index on a sample of the keys, add all of them and save it; returns what the manifest says of it."""
     keys = folder.keys
     kind, recipe = index_kind(settings.index, *keys.shape)

@@ -30,7 +30,9 @@ def store_keys(
     dtype = getattr(torch, settings.key_dtype)
     with writer, Progress("keys", len(targets.items), "tokens", (done or {}).get("tokens", 0), quiet) as progress:
         if not writer.finished:
-            with BackgroundWriter(writer, done or {"batches": 0, "tokens": 0}, settings.checkpoint_seconds) as background:
+            with BackgroundWriter(
+                writer, done or {"batches": 0, "tokens": 0}, settings.checkpoint_seconds
+            ) as background:
                 batches = plan_batches(sources, targets, settings.batch_tokens)
                 for batch in islice(batches, background.progress["batches"], None):
                     pairs = [TokenPair(sources[i].tolist(), targets[i].tolist()) for i in batch]

@@ -64,7 +64,9 @@ def store_text(
 def _append(chunk: TokenChunk, writers: dict[str, Any], corpus: Corpus, strict: bool) -> None:
     if strict and chunk.bad:
         bad = chunk.bad[0]
-        raise UserError(f"Line {bad.line} of {corpus.describe()} is bad ({bad.reason}); without --strict it is left out.")
+        raise UserError(
+            f"Line {bad.line} of {corpus.describe()} is bad ({bad.reason}); without --strict it is left out."
+        )
     writers["values"].extend(chunk.targets)
     writers["sources"].extend(chunk.sources)
     writers["texts"].extend_texts((pair.source, pair.target) for pair in chunk.pairs)

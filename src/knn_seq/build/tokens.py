@@ -88,9 +88,7 @@ def _tokenize_here(chunk: list[SentencePair | BadLine], max_length: int) -> Toke
     return _tokenize_chunk(chunk, _tokenizer, max_length)
 
 
-def _tokenize_chunk(
-    chunk: list[SentencePair | BadLine], tokenizer: PairTokenizer, max_length: int
-) -> TokenChunk:
+def _tokenize_chunk(chunk: list[SentencePair | BadLine], tokenizer: PairTokenizer, max_length: int) -> TokenChunk:
     pairs = [line for line in chunk if isinstance(line, SentencePair)]
     bad = [line for line in chunk if isinstance(line, BadLine)]
     sources = tokenizer.encode_sources([pair.source for pair in pairs]) if pairs else []

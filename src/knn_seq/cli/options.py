@@ -25,7 +25,7 @@ def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str)
 
 
 def columns_of(text: str | None) -> tuple[int | str, ...] | None:
-    """"2,3" as (2, 3); names stay names."""
+    """ "2,3" as (2, 3); names stay names."""
     if text is None:
         return None
     return tuple(int(part) if part.strip().isdigit() else part.strip() for part in text.split(","))

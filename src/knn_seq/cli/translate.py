@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import TextIO
 
 from knn_seq.cli.options import add_decoding_options, add_model_options, add_search_options, chosen
+from knn_seq.errors import UserError
 
 HELP = "translate standard input, a sentence a line"
 EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
@@ -31,44 +34,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Translate chunk by chunk, so that endless input works."""
-    from knn_seq.errors import UserError
     from knn_seq.progress import Progress
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.translate import Translator
 
-    settings = chosen(arguments, SearchSettings, DecodingSettings)
-    try:
-        source = open(arguments.input, encoding="utf-8") if arguments.input else sys.stdin
-    except OSError as error:
-        raise UserError(f"{arguments.input} cannot be read: {error.strerror}.") from error
-    translator = Translator(
-        arguments.store,
-        model=arguments.model,
-        ensemble=arguments.ensemble,
-        device=arguments.device,
-        dtype=arguments.dtype,
-        **settings,
-    )
-    try:
-        target = open(arguments.output, "w", encoding="utf-8") if arguments.output else sys.stdout
-    except OSError as error:
-        raise UserError(f"{arguments.output} cannot be written: {error.strerror}.") from error
-    number = cut = 0
-    with Progress("translate", None, "sentences", quiet=arguments.quiet) as progress:
-        for lines in _chunks(source):
-            for translation in translator.translate(lines, on_progress=progress.update):
-                for text in (translation, *translation.alternatives):
-                    print(f"{number} ||| {text}" if arguments.nbest else text, file=target)
-                number += 1
-                cut += translation.source_cut
-            target.flush()
+    with ExitStack() as files:
+        source = files.enter_context(_reading(arguments.input)) if arguments.input else sys.stdin
+        translator = Translator(
+            arguments.store,
+            model=arguments.model,
+            ensemble=arguments.ensemble,
+            device=arguments.device,
+            dtype=arguments.dtype,
+            **chosen(arguments, SearchSettings, DecodingSettings),
+        )
+        target = files.enter_context(_writing(arguments.output)) if arguments.output else sys.stdout
+        number = cut = 0
+        with Progress("translate", None, "sentences", quiet=arguments.quiet) as progress:
+            for lines in _chunks(source):
+                for translation in translator.translate(lines, on_progress=progress.update):
+                    for text in (translation, *translation.alternatives):
+                        print(f"{number} ||| {text}" if arguments.nbest else text, file=target)
+                    number += 1
+                    cut += translation.source_cut
+                target.flush()
     if cut:
         print(f"{cut:,} lines were longer than the model can read: their ends were left out.", file=sys.stderr)
 
 
-def _chunks(source: TextIO) -> Iterator[list[str]]:
-    from knn_seq.errors import UserError
+@contextmanager
+def _reading(name: str) -> Iterator[TextIO]:
+    try:
+        with open(name, encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror}.") from error
 
+
+@contextmanager
+def _writing(name: str) -> Iterator[TextIO]:
+    """A file that takes its name when all of it is written."""
+    from knn_seq.storage.atomic import partial_of, publish
+
+    path = Path(name)
+    try:
+        with open(partial_of(path), "w", encoding="utf-8") as file:
+            yield file
+        publish(partial_of(path), path)
+    except OSError as error:
+        raise UserError(f"{name} cannot be written: {error.strerror}.") from error
+
+
+def _chunks(source: TextIO) -> Iterator[list[str]]:
     try:
         while chunk := list(islice(source, LINES_AT_ONCE)):
             yield [line.rstrip("\r\n") for line in chunk]

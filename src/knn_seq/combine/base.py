@@ -13,7 +13,7 @@ from knn_seq.settings import SearchSettings
 class Combiner(ABC):
     """How neighbours vote for the next token, and how much their vote counts against the model's.
 
-    The mixture itself, p(y) = λ·p_kNN(y) + (1−λ)·p_MT(y), is the same for all; a new combiner says what p_kNN and λ are.
+    The mixture itself, p(y) = λ·p_kNN(y) + (1−λ)·p_MT(y), is the same for all; a combiner says what p_kNN and λ are.
     """
 
     def __init__(self, settings: SearchSettings) -> None:

@@ -61,9 +61,7 @@ class Comparison:
         """For people."""
         lines = [f"{'system':<10} {'BLEU':>6} {'chrF':>6} {'tokens/s':>9}"]
         for system in self.systems:
-            lines.append(
-                f"{system.name:<10} {system.bleu:>6.2f} {system.chrf:>6.2f} {system.tokens_per_second:>9,.0f}"
-            )
+            lines.append(f"{system.name:<10} {system.bleu:>6.2f} {system.chrf:>6.2f} {system.tokens_per_second:>9,.0f}")
         lines += [f"{name}: {signature}" for name, signature in self.signatures.items()]
         return "\n".join(lines)
 

@@ -66,13 +66,13 @@ def _find_module(network: nn.Module, decoder: nn.Module, key: str) -> tuple[nn.M
     """The module, and whether its output is the key (else its input)."""
     if key not in ("ffn_in", "ffn_out"):
         path, _, end = key.partition(":")
-        modules = dict(network.named_modules())
-        if path not in modules or end not in ("", "input", "output"):
+        paths = dict(network.named_modules())
+        if path not in paths or end not in ("", "input", "output"):
             raise UserError(
                 f"The key '{key}' is neither ffn_in nor ffn_out nor the path of a module of {type(network).__name__}; "
                 f"the path of the last decoder layer is '{_path_of(network, _last_layer(decoder))}'."
             )
-        return modules[path], end == "output"
+        return paths[path], end == "output"
     layer = _last_layer(decoder)
     modules: dict[str, nn.Module] = {}
     for path, module in layer.named_modules():
@@ -95,4 +95,5 @@ def _last_layer(decoder: nn.Module) -> nn.Module:
 
 
 def _path_of(network: nn.Module, wanted: nn.Module) -> str:
-    return next(path for path, module in network.named_modules() if module is wanted)
+    paths: dict[nn.Module, str] = {module: path for path, module in network.named_modules()}
+    return paths[wanted]

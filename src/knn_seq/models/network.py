@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -81,10 +82,8 @@ class NetworkModel(Model):
         """See `Model.keys`.  The forward pass ends at the key: no output projection is computed."""
         inputs, starts = self._teacher_forcing(pairs)
         with self.key_hook.attached(stop=True):
-            try:
+            with suppress(KeyFound):
                 self.network(**inputs, use_cache=False)
-            except KeyFound:
-                pass
             return self.key_hook.states(len(pairs))[self._target_places(pairs, starts)]
 
     @torch.no_grad()

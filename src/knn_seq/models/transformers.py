@@ -31,7 +31,9 @@ class TransformersBackend(ModelBackend):
         try:
             config = transformers.AutoConfig.from_pretrained(name)
             tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-            auto = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
+            auto = (
+                transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
+            )
             network = auto.from_pretrained(name, dtype="auto")
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise UserError(_why_not_loaded(name, error)) from error
