@@ -33,7 +33,7 @@ class Combiner(ABC):
         Only the retrieved tokens are computed; all others shift by log(1−λ).
 
         Args:
-            log_probs: log p_MT, (rows, vocabulary), float32.
+            log_probs: log p_MT, (rows, vocabulary), float32; it is written over.
             neighbours: The neighbours of each row.
 
         Returns:
@@ -45,7 +45,7 @@ class Combiner(ABC):
         shares = sum_by_value(neighbours.values, self.votes(neighbours))
         retrieved = log_probs.gather(1, neighbours.values) + rest
         mixed = torch.logaddexp(retrieved, torch.log(weight * shares))
-        return (log_probs + rest).scatter_(1, neighbours.values, mixed)
+        return log_probs.add_(rest).scatter_(1, neighbours.values, mixed)
 
 
 def sum_by_value(values: Tensor, votes: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def run_demo(folder: Path, json_path: Path | None = None, quiet: bool = False) -
     corpus = load_demo_corpus()
     train = folder / "train.tsv"
     write_tsv(train, corpus.train[:TRAINING_SENTENCES])
-    print(f"Model {MODEL} (Firefox Translations); domain: the Bible; {len(corpus.test)} held-out verses.")
+    print(f"Model {MODEL} (Firefox Translations), greedy; domain: the Bible; {len(corpus.test)} held-out verses.")
     model = load_model(ModelSettings(MODEL))
     built = build_datastore(folder / "store", model, open_corpus(train), quiet=quiet)
     if not built:
@@ -43,7 +43,7 @@ def run_demo(folder: Path, json_path: Path | None = None, quiet: bool = False) -
         f"Datastore: {store.manifest.counts.sentences:,} sentence pairs, {len(store):,} entries; settings found while "
         f"building: k {search.k}, temperature {search.temperature:g}, weight {search.weight:g}.\n"
     )
-    translator = Translator(store, model=model)
+    translator = Translator(store, model=model, beam_size=1)  # greedy, as Firefox decodes
     comparison = compare(
         translator,
         [pair.source for pair in corpus.test],
