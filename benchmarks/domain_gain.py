@@ -1,6 +1,6 @@
 """What neighbours bring on any parallel text: split it, build a datastore from one part, score on the other.
 
-    python benchmarks/domain_gain.py --corpus it.pt-en.tsv.gz --columns 2,3 --folder results/it
+python benchmarks/domain_gain.py --corpus it.pt-en.tsv.gz --columns 2,3 --folder results/it
 """
 
 from __future__ import annotations

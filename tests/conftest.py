@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tokenizers
-import transformers
-from tiny_models import VOCABULARY, make_network
+from tiny_models import make_network, number_line, number_tokenizer
 
 from knn_seq.datastore import Datastore
-
-
-def number_tokenizer() -> transformers.PreTrainedTokenizerBase:
-    """A real tokenizer file: words are the numbers 4 to 60."""
-    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
-    vocabulary |= {str(number): number for number in range(4, VOCABULARY)}
-    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    backend.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 2)])
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
-    )
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +32,6 @@ def number_corpus(tmp_path_factory):
     generator = np.random.default_rng(5)
     path.write_text("".join(number_line(generator) for _ in range(120)))
     return path
-
-
-def number_line(generator: np.random.Generator) -> str:
-    sides = (generator.integers(4, VOCABULARY, generator.integers(1, 9)) for _ in range(2))
-    return "\t".join(" ".join(map(str, side)) for side in sides) + "\n"
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import tokenizers
 import torch
 import transformers
 
@@ -142,3 +144,21 @@ def make_model(kind: str, seed: int = 0, key: str = "ffn_in", dtype: str = "floa
     # M2M100 and mBART read the target language before the first token.
     prefix = [network.config.decoder_start_token_id, *([7] if kind in ("m2m100", "mbart") else [])]
     return EncoderDecoderModel(network, NumberTokenizer(), "numbers", settings, prefix)
+
+
+def number_tokenizer() -> transformers.PreTrainedTokenizerBase:
+    """A real tokenizer file: words are the numbers 4 to 60."""
+    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    vocabulary |= {str(number): number for number in range(4, VOCABULARY)}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 2)])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    )
+
+
+def number_line(generator: np.random.Generator) -> str:
+    """A line of a TSV file: two sides of random numbers."""
+    sides = (generator.integers(4, VOCABULARY, generator.integers(1, 9)) for _ in range(2))
+    return "\t".join(" ".join(map(str, side)) for side in sides) + "\n"

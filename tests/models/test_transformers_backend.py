@@ -8,7 +8,7 @@ import pickle
 import pytest
 import sentencepiece
 import transformers
-from tiny_models import SEQ2SEQ, SIZES, make_network
+from tiny_models import SEQ2SEQ, SIZES, make_network, number_tokenizer
 
 from knn_seq.errors import UserError
 from knn_seq.models import load_model
@@ -167,8 +167,6 @@ def test_decoder_only_models_read_the_source_in_a_prompt(save_model):
 
 
 def test_chat_models_get_their_template(tmp_path, save_model):
-    from conftest import number_tokenizer
-
     tokenizer = number_tokenizer()
     tokenizer.chat_template = (
         "{% for m in messages %}5 {{ m['content'].split()[-1] }} 6{% endfor %}"
