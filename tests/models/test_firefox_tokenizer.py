@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq.errors import UserError
-from knn_seq.models.marian_tiny import FirefoxTokenizer
+from knn_seq.models.firefox_network import FirefoxTokenizer
 
 WORDS = sorted({word for line in TEXT for word in line.split()})
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
-from knn_seq.models.marian_tiny import FirefoxTokenizer, find_model_folder, load_firefox
+from knn_seq.models.firefox_network import FirefoxTokenizer, find_model_folder, load_firefox
 from knn_seq.settings import ModelSettings
 
 

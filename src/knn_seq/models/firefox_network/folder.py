@@ -10,11 +10,11 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from knn_seq.errors import UserError
-from knn_seq.models.marian_tiny.configuration import FirefoxConfig
-from knn_seq.models.marian_tiny.marian_file import read_marian_file
-from knn_seq.models.marian_tiny.modeling import FirefoxForTranslation
-from knn_seq.models.marian_tiny.tokenization import FirefoxTokenizer
-from knn_seq.models.marian_tiny.weights import convert
+from knn_seq.models.firefox_network.configuration import FirefoxConfig
+from knn_seq.models.firefox_network.marian_file import read_marian_file
+from knn_seq.models.firefox_network.modeling import FirefoxForTranslation
+from knn_seq.models.firefox_network.tokenization import FirefoxTokenizer
+from knn_seq.models.firefox_network.weights import convert
 
 
 def register_firefox() -> None:
@@ -62,6 +62,8 @@ def load_firefox(folder: Path) -> tuple[FirefoxForTranslation, FirefoxTokenizer]
         model = FirefoxForTranslation(config)
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
+    # Text with characters that the vocabulary lacks has unknown pieces, and neighbours would vote for them.
+    model.generation_config.suppress_tokens = [tokenizer.unknown_token_id]
     return model.eval(), tokenizer
 
 

@@ -39,6 +39,7 @@ class FirefoxTokenizer:
             raise UserError(f"Cannot read {path} as a SentencePiece vocabulary: get the file again.") from error
         self.vocab_size: int = self._processor.get_piece_size()
         self.eos_token_id: int = self._processor.eos_id()
+        self.unknown_token_id: int = self._processor.unk_id()
         if self.eos_token_id < 0:
             raise UserError(f"The vocabulary {path} has no end-of-sentence piece: use a model's own vocabulary.")
         twins = {character: twin for twin, characters in _TWINS.items() for character in characters}
@@ -66,7 +67,7 @@ class FirefoxTokenizer:
         return hashlib.sha256(self._processor.serialized_model_proto()).hexdigest()
 
     def _lacks(self, character: str) -> bool:
-        return self._processor.unk_id() in self._processor.encode(character)
+        return self.unknown_token_id in self._processor.encode(character)
 
     def __reduce__(self) -> tuple[type[FirefoxTokenizer], tuple[Path]]:
         return FirefoxTokenizer, (self.path,)

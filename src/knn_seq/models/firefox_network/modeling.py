@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions, Seq2SeqLMOutput
 
-from knn_seq.models.marian_tiny.configuration import FirefoxConfig
+from knn_seq.models.firefox_network.configuration import FirefoxConfig
 
 _NORM_EPS = 1e-6
 _FEW_ROWS = 16

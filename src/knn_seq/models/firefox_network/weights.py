@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import UserError
-from knn_seq.models.marian_tiny.configuration import FirefoxConfig
-from knn_seq.models.marian_tiny.marian_file import MarianFile
+from knn_seq.models.firefox_network.configuration import FirefoxConfig
+from knn_seq.models.firefox_network.marian_file import MarianFile
 
 _DEFAULT_HEADS = "8"
 
