@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-from tiny_models import make_network, number_line, number_tokenizer
+from knn_seq.threads import wait_politely
 
-from knn_seq.datastore import Datastore
+wait_politely()  # before torch is imported
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+from tiny_models import make_network, number_line, number_tokenizer  # noqa: E402
+
+from knn_seq.datastore import Datastore  # noqa: E402
 
 
 @pytest.fixture(scope="session")

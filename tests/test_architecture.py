@@ -17,6 +17,7 @@ ROOMS = [
     "registry",
     "progress",
     "settings",
+    "threads",
     "neighbours",
     "corpus",
     "models",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -136,6 +138,18 @@ def test_no_time_goes_into_polysemous_codes(recipe):
     index = FaissIndex(DIMENSION, recipe=recipe).index
     codes = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
     assert codes.do_polysemous_training is False
+
+
+@pytest.mark.parametrize(("recipe", "good"), [("IVF4,PQ4x4fs", True), ("OPQ8,Flat", False)])
+def test_training_leaves_the_number_of_threads(recipe, good):
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(3)
+    try:
+        with nullcontext() if good else pytest.raises(UserError):
+            FaissIndex(DIMENSION, recipe=recipe).train(vectors(200, DIMENSION))
+        assert faiss.omp_get_max_threads() == 3
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def test_keys_before_training_are_refused():

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from knn_seq import __version__
 from knn_seq.cli import build, demo, evaluate, info, translate
 from knn_seq.errors import UserError
+from knn_seq.threads import wait_politely
 
 COMMANDS = {"build": build, "translate": translate, "evaluate": evaluate, "info": info, "demo": demo}
 
@@ -22,6 +23,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 if the user has to mend something."""
+    wait_politely()
     try:
         parsed = _parser().parse_args(arguments)
         parsed.run(parsed)
