@@ -250,6 +250,19 @@ def test_a_full_disk_leaves_the_old_index(tmp_path, entries):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.faiss", "index.json"]
 
 
+def test_a_kill_between_the_two_files_leaves_no_wrong_description(tmp_path, monkeypatch):
+    flat(50, "l2").save(tmp_path)
+
+    def killed(path, data):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(base, "write_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        flat(50, "ip").save(tmp_path)  # a file of the same size
+    with pytest.raises(UserError, match="no whole index"):
+        FaissIndex.load(tmp_path)
+
+
 def test_the_registry_knows_faiss():
     assert INDEXES.get("faiss") is FaissIndex
     assert "faiss" in INDEXES.names()
