@@ -23,13 +23,13 @@ def knn_seq(capfd):
 
 
 @pytest.fixture(scope="module")
-def test_file(tmp_path_factory, number_corpus):
+def held_out(tmp_path_factory, number_corpus):
     path = tmp_path_factory.mktemp("test") / "test.tsv"
     path.write_text("".join(number_corpus.read_text().splitlines(keepends=True)[:12]))
     return path
 
 
-def test_build_translate_evaluate_info(knn_seq, save_model, number_corpus, test_file, tmp_path):
+def test_build_translate_evaluate_info(knn_seq, save_model, number_corpus, held_out, tmp_path):
     store = tmp_path / "store"
     code, out, err = knn_seq("build", store, "--model", save_model(), "--corpus", number_corpus, "--index", "Flat")
     assert code == 0, err
@@ -52,7 +52,7 @@ def test_build_translate_evaluate_info(knn_seq, save_model, number_corpus, test_
 
     scores = tmp_path / "scores.json"
     copying = ("-k", 1, "--weight", 1.0, "--temperature", 1.0)
-    code, out, err = knn_seq("evaluate", store, "--test", test_file, "--json", scores, *copying, "-q")
+    code, out, err = knn_seq("evaluate", store, "--test", held_out, "--json", scores, *copying, "-q")
     assert code == 0, err
     assert "BLEU: nrefs:1" in out
     report = json.loads(scores.read_text())

@@ -96,6 +96,11 @@ def test_bad_settings_are_one_sentence(option, sentence, translator):
         translator.translate(["5"], **option)
 
 
+def test_one_string_is_not_a_list_of_sentences(translator):
+    with pytest.raises(UserError, match="list of sentences"):
+        translator.translate("5 6 7")
+
+
 def test_another_model_is_refused(number_store, save_model):
     with pytest.raises(UserError, match=r"was made with the model .* their weights differ"):
         Translator(number_store, model=save_model("marian", 1))

@@ -50,6 +50,7 @@ class SearchSettings:
     weight: float = 0.5
     nprobe: int | None = None  # inverted lists visited by one query; None: the index's own default
     ef_search: int | None = None  # the same for graph indexes
+    refine_factor: int | None = None  # how many times k candidates an index with refinement ranks anew
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "k must be at least 1", self.k)
@@ -57,6 +58,11 @@ class SearchSettings:
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
         _require(self.nprobe is None or self.nprobe >= 1, "nprobe must be at least 1", self.nprobe)
         _require(self.ef_search is None or self.ef_search >= 1, "ef-search must be at least 1", self.ef_search)
+        _require(
+            self.refine_factor is None or self.refine_factor >= 1,
+            "refine-factor must be at least 1",
+            self.refine_factor,
+        )
 
 
 @dataclass(frozen=True)

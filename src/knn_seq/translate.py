@@ -10,6 +10,7 @@ from typing import Any
 
 from knn_seq.combine import COMBINERS
 from knn_seq.datastore import Datastore
+from knn_seq.errors import UserError
 from knn_seq.models import Model, load_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.retrieve import RETRIEVERS, Retriever
@@ -60,6 +61,8 @@ class Translator:
             on_progress: Called with the number of sentences after each batch.
             **settings: Any field of `SearchSettings` or `DecodingSettings`; a weight of 0 is the model alone.
         """
+        if isinstance(sources, str):
+            raise UserError("Give a list of sentences, not one string.")
         search, decoding = self.settings(settings)
         whole = self.model.tokenizer.encode_sources(list(sources))
         tokens = [self._cut(sentence) for sentence in whole]

@@ -40,6 +40,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
     group.add_argument("--nprobe", type=int, help="inverted lists visited for a query")
     group.add_argument("--ef-search", type=int, help="the same for graph indexes")
+    group.add_argument("--refine-factor", type=int, help="times k candidates that are ranked anew")
     group.add_argument("--retriever", help="full, or one of an installed package")
     group.add_argument("--combiner", help="fixed, or one of an installed package")
 
