@@ -22,13 +22,13 @@ choose_kernels()
 faiss: Any = import_module("faiss")  # only now: its BLAS library reads the choice while it is loaded
 
 # faiss computes distances to all vectors of a flat index or quantizer one by one below so many numbers in the queries,
-# and with a matrix product above.  The product wins from about 5 queries of dimension 512 on; faiss's own threshold
-# stands at 250 of them, where it is 8 times as fast.
+# and with a matrix product above.  The product wins from a few queries of dimension 512 on; faiss's own threshold
+# stands at 250 of them.
 faiss.cvar.distance_compute_blas_threshold = 5 * 512
 
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
 # Small clusterings are thousands of loops of a millisecond.  Threads gain little there, and on busy cores they wait for
-# each other in every loop: 20 to 70 seconds instead of 1.3 for IVF512,PQ128x4fs.  Counted in points times centroids.
+# each other in every loop.  Counted in points times centroids.
 SMALL_TRAINING = 100_000_000
 SPARE = 8  # candidates beyond k in an exact search
 WRAPPED = ("index", "base_index", "refine_index", "quantizer", "storage")  # where faiss keeps an index in another
@@ -66,7 +66,7 @@ class FaissIndex(SearchIndex):
             raise UserError(f"PCA in '{self.recipe}' moves the origin, so inner products are lost: use l2 or cosine.")
         for layer in _layers(self.index):
             if hasattr(layer, "do_polysemous_training"):
-                # It sorts the centroids for a way of searching that nobody asked for, in nine tenths of the time.
+                # It sorts the centroids for a way of searching that nobody asked for, in most of the time.
                 layer.do_polysemous_training = False
         self._mapped = False
         self._set_options()

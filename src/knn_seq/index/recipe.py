@@ -1,18 +1,18 @@
 """Which faiss recipe for how many keys, and how many of them to train it on.
 
-Measured as benchmarks/default_index.py does, on decoder states of a 256-wide model (k 64, nprobe 32, refine factor 4;
-CPU time of one core):
+Printed by `benchmarks/default_index.py --keys KEYS` on decoder states of a 256-wide model (k 64, nprobe 32,
+refine factor 4, 2 cores).  The machine was not quiet, so the times are rough; bytes and recall are not touched by that.
 
-| keys      | recipe                        | bytes/key | build s | 5 queries ms | 160 queries ms | recall@64 |
-|-----------|-------------------------------|-----------|---------|--------------|----------------|-----------|
-| 20,000    | Flat                          | 1024      | 0.1     | 6.1          | 31             | 1         |
-| 20,000    | IVF128,PQ128x4fs,Refine(SQ8)  | 332       | 0.9     | 0.5          | 14             | .956      |
-| 300,000   | IVF512,SQ8                    | 266       | 3.6     | 5.6          | 172            | .952      |
-| 300,000   | IVF512,PQ128x4fs,Refine(SQ8)  | 330       | 4.8     | 1.6          | 29             | .951      |
-| 300,000   | IVF512,PQ128x4fs              | 74        | 4.7     | 0.7          | 21             | .794      |
-| 300,000   | IVF512,RaBitQfs               | 50        | 3.9     | 1.2          | 32             | .759      |
-| 1,000,000 | IVF1024,SQ8                   | 265       | 15.5    | 8.9          | 320            | .957      |
-| 1,000,000 | IVF1024,PQ128x4fs,Refine(SQ8) | 329       | 21.5    | 2.7          | 44             | .951      |
+| keys    | recipe                       | bytes/key | train s | add s | 160 queries ms | recall@64 |
+|---------|------------------------------|-----------|---------|-------|----------------|-----------|
+| 30,000  | Flat                         | 1024      | 0.0     | 0.1   | 39             | 1.000     |
+| 30,000  | IVF128,SQ8                   | 268       | 0.3     | 0.1   | 38             | .965      |
+| 30,000  | IVF128,PQ128x4fs,Refine(SQ8) | 332       | 0.9     | 0.2   | 14             | .965      |
+| 30,000  | IVF128,PQ128x4fs             | 76        | 0.8     | 0.4   | 30             | .827      |
+| 300,000 | Flat                         | 1024      | 0.0     | 1.5   | 4172           | 1.000     |
+| 300,000 | IVF512,SQ8                   | 266       | 1.0     | 3.0   | 151            | .964      |
+| 300,000 | IVF512,PQ128x4fs,Refine(SQ8) | 330       | 1.3     | 5.1   | 80             | .962      |
+| 300,000 | IVF512,PQ128x4fs             | 74        | 1.4     | 4.8   | 9              | .817      |
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ REFINED = "IVF{lists},PQ{half}x4fs,Refine(SQ8)"  # 4-bit codes find candidates, 
 COMPACT = "IVF{lists},PQ{half}x4fs"
 ODD = "IVF{lists},SQ8"  # half a dimension is no whole number of codes
 
-FLAT_ENTRIES = 20_000  # up to here an exact search costs a few milliseconds a step, and nothing to build
+FLAT_ENTRIES = 20_000  # up to here an exact search is fast enough, and costs nothing to build
 REFINED_BYTES = 8 << 30  # of the 8-bit copies; beyond, memory counts more than recall
 
-SAMPLE_PER_LIST = 40  # 256 a list find no more neighbours and take four times as long; faiss warns below 39
+SAMPLE_PER_LIST = 40  # more of them take longer and find no more neighbours; faiss warns below 39
 LEAST_SAMPLE = 20_000
 
 
