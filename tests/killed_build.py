@@ -7,6 +7,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import signal
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import torch
 import transformers.models.marian.modeling_marian
 import transformers.models.marian.tokenization_marian  # noqa: F401
 
+import knn_seq.build.index
 import knn_seq.build.tokens as tokens
 import knn_seq.index.faiss
 import knn_seq.models.transformers
-import knn_seq.translate  # noqa: F401
+import knn_seq.translate
 from knn_seq.datastore import Datastore
 
 # A server that has imported everything forks each build: a new interpreter for each would take seconds.
@@ -42,8 +44,17 @@ def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0
     Returns:
         The exit code, -SIGKILL if it was killed.
     """
+    return _run(_build, store, model, corpus, place, count)
+
+
+def reindex(store: Path, recipe: str, memory: str, part_entries: int, place: str = "", count: int = 0) -> int:
+    """Build an index called "new", in parts of so many entries, and be killed as in `build`."""
+    return _run(_reindex, store, recipe, memory, part_entries, place, count)
+
+
+def _run(target: Callable[..., None], *arguments: object) -> int:
     start_server()
-    process = FORKS.Process(target=_build, args=(store, model, corpus, place, count))
+    process = FORKS.Process(target=target, args=arguments)
     process.start()
     process.join()
     assert process.exitcode is not None
@@ -53,12 +64,23 @@ def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0
 def _build(store: Path, model: str, corpus: Path, place: str, count: int) -> None:
     torch.set_num_threads(1)
     tokens.LINES_PER_CHUNK = 50
+    _kill_when(place, count)
+    Datastore.build(store, model, corpus, quiet=True, workers=1, checkpoint_seconds=0, batch_tokens=200, index="Flat")
+
+
+def _reindex(store: Path, recipe: str, memory: str, part_entries: int, place: str, count: int) -> None:
+    torch.set_num_threads(1)
+    knn_seq.build.index.PART_ENTRIES = part_entries
+    _kill_when(place, count)
+    knn_seq.build.index.reindex(store, recipe, "new", memory=memory, quiet=True)
+
+
+def _kill_when(place: str, count: int) -> None:
     if place:
         path, _, name = place.rpartition(":")
         module, _, owner = path.partition("/")
         target = import_module(module)
         _kill_at(getattr(target, owner) if owner else target, name, count)
-    Datastore.build(store, model, corpus, quiet=True, workers=1, checkpoint_seconds=0, batch_tokens=200, index="Flat")
 
 
 def _kill_at(owner: object, name: str, count: int) -> None:

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knn_seq.errors import UserError
 from knn_seq.index import default_recipe, training_size
 from knn_seq.index.faiss import FaissIndex
-from knn_seq.index.recipe import FLAT_ENTRIES, lists_for
+from knn_seq.index.recipe import FLAT_ENTRIES, lists_for, paper_recipe
 
 
 @pytest.mark.parametrize(
@@ -15,21 +16,76 @@ from knn_seq.index.recipe import FLAT_ENTRIES, lists_for
     [
         (0, 256, "Flat"),
         (FLAT_ENTRIES, 1024, "Flat"),
-        (FLAT_ENTRIES + 1, 256, "IVF128,PQ128x4fs,Refine(SQ8)"),
-        (1_000_000, 512, "IVF1024,PQ256x4fs,Refine(SQ8)"),
-        (1_000_000, 511, "IVF1024,SQ8"),
-        (1_000_000_000, 1024, "IVF32768,PQ512x4fs"),
+        (FLAT_ENTRIES + 1, 256, "PCA128,IVF128,PQ64x4fs,Refine(keys)"),
+        (1_000_000, 64, "IVF1024,PQ32x4fs,Refine(keys)"),
+        (1_000_000, 63, "IVF1024,SQ8,Refine(keys)"),
+        (1_000_000, 512, "PCA192,IVF1024,PQ96x4fs,Refine(keys)"),
+        (1_000_000, 255, "PCA124,IVF1024,PQ62x4fs,Refine(keys)"),
+        (1_000_000_000, 1024, "PCA192,IVF32768_HNSW32,PQ96x4fs,Refine(keys)"),
     ],
 )
 def test_the_recipe_fits_the_size(entries, dimension, recipe):
     assert default_recipe(entries, dimension) == recipe
 
 
+@pytest.mark.parametrize(
+    ("gigabytes", "recipe"),
+    [
+        (64, "PCA192,IVF32768_HNSW32,PQ96x4fs,Refine(keys)"),
+        (45, "PCA128,IVF32768_HNSW32,PQ64x4fs,Refine(keys)"),
+        (30, "PCA64,IVF32768_HNSW32,PQ32x4fs,Refine(keys)"),
+        (10, "PCA192,IVF32768_HNSW32,PQ48,Refine(keys)"),
+    ],
+)
+def test_the_recipe_fits_the_memory(gigabytes, recipe):
+    assert default_recipe(10**9, 1024, memory=gigabytes * 10**9) == recipe
+
+
+def test_inner_products_are_not_projected_by_pca():
+    assert default_recipe(10**6, 512, "ip") == "IVF1024,PQ256x4fs,Refine(keys)"
+
+
 @settings(deadline=None)
-@given(st.integers(0, 10**10), st.integers(1, 8192))
-def test_faiss_makes_every_default_recipe(entries, dimension):
-    index = FaissIndex(dimension, recipe=default_recipe(entries, dimension))
+@given(
+    st.integers(0, 10**10),
+    st.integers(1, 8192),
+    st.sampled_from(["l2", "ip", "cosine"]),
+    st.none() | st.integers(10**6, 10**12),
+)
+def test_faiss_makes_every_default_recipe(entries, dimension, metric, memory):
+    index = FaissIndex(dimension, metric, default_recipe(entries, dimension, metric, memory))
     assert len(index) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "recipe"),
+    [
+        ({"ivf_lists": 4096, "hnsw_edges": 32, "pq_subspaces": 64, "opq": True}, "OPQ64,IVF4096_HNSW32,PQ64"),
+        ({"ivf_lists": 1024, "pq_subspaces": 64}, "IVF1024,PQ64"),
+        ({"pq_subspaces": 8, "opq": True, "transformed_dimension": 32}, "OPQ8_32,PQ8"),
+        ({"ivf_lists": 64, "pca": True, "transformed_dimension": 16}, "PCA16,IVF64,Flat"),
+        ({"hnsw_edges": 32}, "HNSW32"),
+        ({"hnsw_edges": 32, "pq_subspaces": 8}, "HNSW32,PQ8"),
+        ({}, "Flat"),
+    ],
+)
+def test_the_parts_that_papers_name_make_a_recipe(settings, recipe):
+    assert paper_recipe(**settings) == recipe
+    assert FaissIndex(64, recipe=recipe).recipe == recipe
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"opq": True}, "number of PQ subspaces"),
+        ({"opq": True, "pca": True, "pq_subspaces": 8, "transformed_dimension": 8}, "choose one"),
+        ({"pca": True}, "give both"),
+        ({"transformed_dimension": 8}, "give both"),
+    ],
+)
+def test_parts_that_do_not_fit_together(settings, reason):
+    with pytest.raises(UserError, match=reason):
+        paper_recipe(**settings)
 
 
 @given(st.integers(1, 10**10))
@@ -64,7 +120,7 @@ def test_the_default_recipe_finds_most_neighbours(capfd):
     centres = 2 * random.standard_normal((300, 32))
     keys = (centres[random.integers(300, size=21_000)] + random.standard_normal((21_000, 32))).astype(np.float16)
     index, exact = FaissIndex.build(keys), FaissIndex.build(keys, "Flat")
-    assert index.recipe == "IVF128,PQ16x4fs,Refine(SQ8)"
+    assert index.recipe == "IVF128,PQ16x4fs,Refine(keys)"
     found, expected = (made.search(keys[:200], 16).ids for made in (index, exact))
-    assert (found.unsqueeze(1) == expected.unsqueeze(2)).any(dim=2).float().mean() > 0.85
+    assert (found.unsqueeze(1) == expected.unsqueeze(2)).any(dim=2).float().mean() > 0.95
     assert "WARNING" not in capfd.readouterr().err

@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key-dtype", choices=("float16", "float32"), help="of the stored keys (default float16)")
     parser.add_argument("--index", help='"auto" (default), a faiss factory string, or the name of another index')
     parser.add_argument("--metric", choices=("l2", "ip", "cosine"), help="of the index (default l2)")
+    parser.add_argument(
+        "--memory", help="that building the index may take, such as 8GB (default: half of what is free)"
+    )
     parser.add_argument("--batch-tokens", type=int, help="tokens in a batch of the key computation (default 4096)")
     parser.add_argument("--workers", type=int, help="processes that tokenize (default: one a core)")
     add_model_options(parser)

@@ -8,11 +8,19 @@ import sys
 from collections.abc import Sequence
 
 from knn_seq import __version__
-from knn_seq.cli import build, demo, evaluate, info, translate
+from knn_seq.cli import build, demo, evaluate, index, info, plan, translate
 from knn_seq.errors import UserError
 from knn_seq.threads import wait_politely
 
-COMMANDS = {"build": build, "translate": translate, "evaluate": evaluate, "info": info, "demo": demo}
+COMMANDS = {
+    "plan": plan,
+    "build": build,
+    "index": index,
+    "translate": translate,
+    "evaluate": evaluate,
+    "info": info,
+    "demo": demo,
+}
 
 
 class _Parser(argparse.ArgumentParser):

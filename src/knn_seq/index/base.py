@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,6 +16,7 @@ from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json, 
 
 METRICS = ("l2", "ip", "cosine")
 DESCRIPTION = "index.json"
+TRAINING_COPIES = 6  # of the sample that training holds at a time, at the most
 CHUNK_BYTES = 64 << 20  # of vectors that are converted to float32 at a time
 
 Vectors = Tensor | NDArray[Any]
@@ -56,6 +57,7 @@ class SearchIndex(ABC):
                 raise UserError(f"{type(self).__name__} has no option '{option}': it has {known}.")
         self.dimension, self.metric, self.recipe = dimension, metric, recipe
         self.options: dict[str, Any] = {**self.default_options, **options}
+        self.removed = False  # whether entries were taken out, so that numbers are no longer used up to the size
 
     @classmethod
     def build(
@@ -78,17 +80,31 @@ class SearchIndex(ABC):
             **options: As for the class.
         """
         entries, dimension = keys.shape
-        index = cls(dimension, metric, recipe or cls.recipe_for(entries, dimension), **options)
-        size = min(index.training_size(entries), entries)
-        if size:
-            # In order, so that a memory map is read from front to back.
-            rows = np.sort(np.random.default_rng(sample_seed).choice(entries, size, replace=False, shuffle=False))
-            index.train(keys[rows])
+        index = cls(dimension, metric, recipe or cls.recipe_for(entries, dimension, metric), **options)
+        index.train_on_sample(keys, sample_seed)
+        if index.needs_keys:
+            index.lend_keys(keys)
         for chunk in index._chunks(entries):
             index.add(keys[chunk])
             if on_progress is not None:
                 on_progress(len(keys[chunk]))
         return index
+
+    def train_on_sample(self, keys: NDArray[Any], seed: int = 0, memory: int | None = None) -> None:
+        """Train on a random sample of the keys, (entries, dimension).
+
+        Args:
+            keys: May be a memory map larger than memory.
+            seed: Chooses the sample.
+            memory: Bytes that training may take.
+        """
+        size = min(self.training_size(len(keys)), len(keys))
+        if memory is not None:  # the sample in float32, its transformed copy, and room to work
+            size = min(size, max(memory // (TRAINING_COPIES * 4 * self.dimension), 1))
+        if size:
+            # In order, so that a memory map is read from front to back.
+            rows = np.sort(np.random.default_rng(seed).choice(len(keys), size, replace=False, shuffle=False))
+            self.train(keys[rows])
 
     def train(self, sample: Vectors) -> None:
         """Learn from a sample of the keys, (n, dimension), whatever the index has to learn."""
@@ -103,6 +119,8 @@ class SearchIndex(ABC):
             ids: (n,), at least 0; None: the entries are numbered on, from the size of the index.
         """
         self._require_shape(keys)
+        if ids is None and self.removed:
+            raise UserError("Entries were removed from the index: keys that are added now need ids.")
         first = len(self)
         numbers = torch.arange(first, first + len(keys)) if ids is None else torch.as_tensor(ids).to("cpu", torch.int64)
         if numbers.shape != (len(keys),) or bool((numbers < 0).any()):
@@ -126,9 +144,22 @@ class SearchIndex(ABC):
             distances[ids < 0] = torch.inf
         return SearchResult(distances, ids)
 
-    def remove(self, ids: Tensor | NDArray[np.int64]) -> None:
-        """Take entries out; afterwards `add` has to be told the ids of new ones."""
-        raise UserError(f"{type(self).__name__} cannot remove entries: build the index again without them.")
+    def remove(self, ids: Tensor | NDArray[np.int64]) -> int:
+        """Take entries out; the others keep their ids, and afterwards `add` has to be told the ids of new ones.
+
+        Args:
+            ids: (n,); those that are not in the index are ignored, so that a removal may be repeated.
+
+        Returns:
+            How many entries were taken out.
+        """
+        numbers = torch.as_tensor(ids)
+        if numbers.ndim != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
+            raise UserError("The ids of the entries to remove must be whole numbers in one row.")
+        before = len(self)
+        self._remove(torch.from_numpy(np.unique(numbers.to("cpu", torch.int64).numpy())))
+        self.removed |= len(self) < before
+        return before - len(self)
 
     def save(self, folder: Path) -> None:
         """Write the index into a folder; whenever the process is killed, what lies there is whole or refused."""
@@ -165,6 +196,7 @@ class SearchIndex(ABC):
             raise UserError(f"{path} is damaged ({size:,} bytes instead of {expected:,}): build the index again.")
         index = cls(**known, **options)
         index._load(path)
+        index.removed = bool(description.get("removed"))
         return index
 
     def describe(self) -> dict[str, Any]:
@@ -176,6 +208,7 @@ class SearchIndex(ABC):
             "options": dict(self.options),
             "entries": len(self),
             "memory": self.memory,
+            "removed": self.removed,
         }
 
     @abstractmethod
@@ -188,9 +221,44 @@ class SearchIndex(ABC):
         """How many bytes the index takes in memory, about."""
 
     @classmethod
-    def recipe_for(cls, entries: int, dimension: int) -> str | None:
-        """The recipe that fits so many keys."""
+    def recipe_for(cls, entries: int, dimension: int, metric: str = "l2", memory: int | None = None) -> str | None:
+        """The recipe that fits so many keys, and so many bytes."""
         return None
+
+    def expected_memory(self, entries: int) -> int:
+        """How many bytes the index takes with so many entries, about."""
+        return 4 * self.dimension * entries
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether it ranks by the stored keys, so that it has to be lent them."""
+        return False
+
+    def lend_keys(self, keys: NDArray[Any]) -> None:
+        """Let the index read the keys that it was made of, (entries, dimension); the id of an entry is its row."""
+        raise NotImplementedError
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether parts of it can be built one by one and merged."""
+        return False
+
+    @property
+    def can_stay_on_disk(self) -> bool:
+        """Whether entries may lie on the disk, so that it may be larger than memory."""
+        return False
+
+    def clear(self) -> None:
+        """Forget all entries, and nothing that was learned; for mergeable indexes."""
+        raise NotImplementedError
+
+    def merge(self, part: SearchIndex) -> None:
+        """Take over all entries of an index that was trained as this one; for mergeable indexes."""
+        raise NotImplementedError
+
+    def merge_on_disk(self, parts: Sequence[Path], folder: Path) -> None:
+        """Merge saved parts into that folder without holding them in memory; for those that can stay on disk."""
+        raise NotImplementedError
 
     def training_size(self, entries: int) -> int:
         """How many keys of so many `build` trains on; 0: there is nothing to learn."""
@@ -207,6 +275,10 @@ class SearchIndex(ABC):
     @abstractmethod
     def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Distances and ids, (n, k), nearest first; k is at most the size of the index, a missing entry has id -1."""
+
+    def _remove(self, ids: Tensor) -> None:
+        """Take out the entries with these ids, (n,) int64 on the CPU, sorted; some may not be there."""
+        raise UserError(f"{type(self).__name__} cannot remove entries: build the index again without them.")
 
     @abstractmethod
     def _save(self, path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +13,19 @@ from torch import Tensor
 
 from knn_seq.errors import UserError
 from knn_seq.index.base import INDEXES, SearchIndex
-from knn_seq.index.blas import choose_kernels
-from knn_seq.index.recipe import default_recipe, training_size
-
-choose_kernels()
-faiss: Any = import_module("faiss")  # only now: its BLAS library reads the choice while it is loaded
-
-# faiss computes distances to all vectors of a flat index or quantizer one by one below so many numbers in the queries,
-# and with a matrix product above.  The product wins from a few queries of dimension 512 on; faiss's own threshold
-# stands at 250 of them.
-faiss.cvar.distance_compute_blas_threshold = 5 * 512
+from knn_seq.index.faiss_library import faiss
+from knn_seq.index.faiss_library.adding import TorchAdder
+from knn_seq.index.faiss_library.disk import LISTS_NAME, can_stay_on_disk, merge_on_disk, read_with_lists, require_whole
+from knn_seq.index.faiss_library.gpu import on_gpus
+from knn_seq.index.faiss_library.layers import bytes_in, expected_bytes, inverted_lists, layers, transforms
+from knn_seq.index.faiss_library.stored_keys import view_of
+from knn_seq.index.faiss_library.training import least_sample, train
+from knn_seq.index.recipe import REFINE_KEYS, default_recipe, training_size
+from knn_seq.storage.atomic import disk_errors
 
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
-# Small clusterings are thousands of loops of a millisecond.  Threads gain little there, and on busy cores they wait for
-# each other in every loop.  Counted in points times centroids.
-SMALL_TRAINING = 100_000_000
 SPARE = 8  # candidates beyond k in an exact search
-WRAPPED = ("index", "base_index", "refine_index", "quantizer", "storage")  # where faiss keeps an index in another
+WORTH_A_RACE = 4096  # keys: fewer are added before it is known who would add them faster
 
 
 @INDEXES.register("faiss")
@@ -41,40 +35,43 @@ class FaissIndex(SearchIndex):
     Args:
         dimension: Of keys and queries.
         metric: "l2", "ip" or "cosine".
-        recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".
+        recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".  One that ends in ",Refine(keys)" ranks what it
+            finds by the stored keys, which have to be lent to it (`lend_keys`).
         **options: nprobe, the inverted lists that a query visits; ef_search, the candidates that a walk over an HNSW
-            graph keeps; refine_factor, how many times k candidates a refinement looks at.
+            graph keeps; refine_factor, how many times k candidates a refinement looks at; device, where torch trains
+            and encodes (None: CUDA if there is, else the CPU).
     """
 
-    default_options = {"nprobe": 32, "ef_search": 128, "refine_factor": 4}  # noqa: RUF012
+    default_options = {"nprobe": 32, "ef_search": 128, "refine_factor": 8, "device": None}  # noqa: RUF012
     file_name = "index.faiss"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         super().__init__(dimension, metric, recipe or "Flat", **options)
-        for name, value in self.options.items():
+        for name in ("nprobe", "ef_search", "refine_factor"):
+            value = self.options[name]
             if not isinstance(value, int) or value < 1:
                 raise UserError(f"The index's option {name} must be a number from 1 on, not {value}.")
         # Vectors of length one have the same order by l2 as by cosine, and l2 is what every recipe can do.
         kind = faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2
         try:
-            self.index = faiss.index_factory(dimension, self.recipe, kind)
+            self.index = faiss.index_factory(dimension, str(self.recipe).removesuffix(REFINE_KEYS), kind)
         except RuntimeError as error:
             raise self._bad_recipe(_reason(error)) from error
-        if any(layer.nlist < 1 for layer in _layers(self.index) if isinstance(layer, faiss.IndexIVF)):
+        if any(layer.nlist < 1 for layer in layers(self.index) if isinstance(layer, faiss.IndexIVF)):
             raise self._bad_recipe("no lists")
-        if metric == "ip" and self._centres():
+        if metric == "ip" and any(isinstance(transform, faiss.PCAMatrix) for transform in transforms(self.index)):
             raise UserError(f"PCA in '{self.recipe}' moves the origin, so inner products are lost: use l2 or cosine.")
-        for layer in _layers(self.index):
-            if hasattr(layer, "do_polysemous_training"):
-                # It sorts the centroids for a way of searching that nobody asked for, in most of the time.
-                layer.do_polysemous_training = False
         self._mapped = False
+        self._keys: NDArray[Any] | None = None
+        self._adder: TorchAdder | None = None
+        self._raced = False
+        self._searcher: Any = None
         self._set_options()
 
     @classmethod
-    def recipe_for(cls, entries: int, dimension: int) -> str:
+    def recipe_for(cls, entries: int, dimension: int, metric: str = "l2", memory: int | None = None) -> str:
         """The default recipe for so many keys."""
-        return default_recipe(entries, dimension)
+        return default_recipe(entries, dimension, metric, memory)
 
     def training_size(self, entries: int) -> int:
         """The size of the recipe's sample."""
@@ -85,23 +82,71 @@ class FaissIndex(SearchIndex):
 
     @property
     def memory(self) -> int:
-        """Codes, ids, graph edges and centroids."""
-        return sum(_bytes(layer) for layer in _layers(self.index))
+        """Codes, ids, graph edges and centroids; not the keys that it is lent, nor lists on the disk."""
+        return sum(bytes_in(layer) for layer in layers(self.index))
+
+    def expected_memory(self, entries: int) -> int:
+        """How many bytes the index takes with so many entries, about."""
+        return expected_bytes(self.index, entries)
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether it ranks by the stored keys."""
+        return str(self.recipe).endswith(REFINE_KEYS)
+
+    def lend_keys(self, keys: NDArray[Any]) -> None:
+        """Rank by these keys, (entries, dimension), where they lie; the id of an entry is its row."""
+        if keys.shape[1] != self.dimension:
+            raise UserError(f"The keys are of dimension {keys.shape[1]}, and the index of {self.dimension}.")
+        self._keys, self._searcher = keys, None
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether parts of it can be built one by one."""
+        # Merging fast-scan codes damages the memory of the process in faiss 1.15.1.
+        return can_stay_on_disk(self.index)
+
+    @property
+    def can_stay_on_disk(self) -> bool:
+        """Whether its lists may lie on the disk."""
+        return can_stay_on_disk(self.index)
+
+    def clear(self) -> None:
+        """Forget all entries, and nothing that was learned."""
+        self.index.reset()
+        if self._adder is not None:
+            self._adder.clear()
+        self._searcher = None
+
+    def merge(self, part: SearchIndex) -> None:
+        """Take over all entries of an index that was trained as this one; it is empty afterwards."""
+        ivf = inverted_lists(self.index)
+        if ivf is None or not self.mergeable or not isinstance(part, FaissIndex):
+            raise UserError(f"The recipe '{self.recipe}' cannot be merged out of parts.")
+        ivf.merge_from(inverted_lists(part.index), 0)
+        faiss.downcast_index(self.index).ntotal = ivf.ntotal
+        self._searcher = None
+
+    def merge_on_disk(self, parts: Sequence[Path], folder: Path) -> None:
+        """Merge saved parts into lists that lie in a file of that folder, and save the index there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.clear()
+        with disk_errors(folder):
+            merge_on_disk(self.index, [part / self.file_name for part in parts], folder / LISTS_NAME)
+        self._mapped = True
+        self.save(folder)
 
     def _train(self, sample: Tensor) -> None:
         if self.index.is_trained:
             return
-        clusterings = [clustering for layer in _layers(self.index) for clustering in _clusterings(layer)]
-        least = max((centroids for _, centroids in clusterings), default=1)
+        least = least_sample(self.index)
         if len(sample) < least:
             raise UserError(
                 f"The recipe '{self.recipe}' needs at least {least:,} keys to be trained, and there are "
                 f"{len(sample):,}: choose a simpler one, such as 'Flat'."
             )
-        work = sum(times * min(len(sample), 256 * centroids) * centroids for times, centroids in clusterings)
         try:
-            with _one_thread() if work < SMALL_TRAINING else nullcontext():
-                self.index.train(_array(sample))
+            train(self.index, sample, self.options["device"])
         except RuntimeError as error:
             raise UserError(
                 f"faiss cannot train the recipe '{self.recipe}' on {len(sample):,} keys ({_reason(error)}): "
@@ -113,8 +158,14 @@ class FaissIndex(SearchIndex):
             raise UserError("An index that is mapped from disk cannot grow: build it again.")
         if not self.index.is_trained:
             raise UserError(f"The recipe '{self.recipe}' has to be trained before keys are added.")
+        self._searcher = None
+        if not self._raced and len(keys) >= WORTH_A_RACE:
+            self._adder, self._raced = TorchAdder.for_index(self.index, self.options["device"]), True
+        if self._adder is not None:
+            self._adder.add(keys, ids)
+            return
         numbered_on = torch.equal(ids, torch.arange(len(self), len(self) + len(ids)))
-        if numbered_on and not any(isinstance(layer, faiss.IndexIDMap) for layer in _layers(self.index)):
+        if numbered_on and not any(isinstance(layer, faiss.IndexIDMap) for layer in layers(self.index)):
             self.index.add(_array(keys))
             return
         try:
@@ -125,22 +176,58 @@ class FaissIndex(SearchIndex):
             ) from error
 
     def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        self._finish_adding()
         rows = _array(queries)
         if isinstance(self.index, faiss.IndexFlat) and self.metric != "ip":
             numbers, labels = self._exact(rows, k)
+        elif self.needs_keys and self.metric == "cosine":
+            numbers, labels = self._ranked_by_cosine(rows, k)
         else:
-            numbers, labels = self.index.search(rows, k)
+            numbers, labels = self._opened_searcher().search(rows, k)
         distances, ids = torch.from_numpy(numbers), torch.from_numpy(labels)
         if self.metric == "ip":
             return -distances, ids
         return (distances / 2 if self.metric == "cosine" else distances), ids
+
+    def _finish_adding(self) -> None:
+        if self._adder is not None:
+            self._adder.finish()
+
+    def _opened_searcher(self) -> Any:
+        """The index on GPUs if there are some, and with the stored keys behind it if it ranks by them."""
+        if self._searcher is None:
+            self._searcher = on_gpus(self.index)
+            if self.needs_keys and self.metric != "cosine":
+                view = view_of(self._lent_keys(), self.metric == "ip")
+                view.ntotal = len(self)  # entries may have been removed; faiss compares the sizes
+                self._searcher = faiss.IndexRefine(self._searcher, view)
+                self._searcher.own_fields = self._searcher.own_refine_index = False
+                self._searcher.k_factor = self.options["refine_factor"]
+                self._view = view
+        return self._searcher
+
+    def _lent_keys(self) -> NDArray[Any]:
+        if self._keys is None:
+            raise UserError(f"The recipe '{self.recipe}' ranks by stored keys: lend them to the index first.")
+        return self._keys
+
+    def _ranked_by_cosine(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The stored keys are not of length one, so faiss cannot rank by them as they lie there."""
+        keys, opened = self._lent_keys(), self._opened_searcher()
+        _, candidates = opened.search(queries, min(k * self.options["refine_factor"], len(self)))
+        rows = torch.from_numpy(keys[candidates.clip(min=0)].astype(np.float32))  # (queries, candidates, dimension)
+        near = torch.nn.functional.normalize(rows, dim=2) @ torch.from_numpy(queries)[:, :, None]
+        numbers = (2 - 2 * near[:, :, 0]).clamp_(min=0).numpy()
+        numbers[candidates < 0] = np.inf
+        order = np.argsort(numbers, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(candidates, order, axis=1)
 
     def _exact(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Distances as sums of squared differences: out of a matrix product they lack the last digits.
 
         A few more than k are looked at, since the order is not quite right either; equally near ones come by id.
         """
-        _, labels = self.index.search(queries, min(k + SPARE, len(self)))
+        _, labels = self._opened_searcher().search(queries, min(k + SPARE, len(self)))
         numbers = np.empty(labels.shape, np.float32)
         self.index.compute_distance_subset(
             len(queries), faiss.swig_ptr(queries), labels.shape[1], faiss.swig_ptr(numbers), faiss.swig_ptr(labels)
@@ -148,23 +235,44 @@ class FaissIndex(SearchIndex):
         order = np.lexsort((labels, numbers))[:, :k]
         return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(labels, order, axis=1)
 
+    def _remove(self, ids: Tensor) -> None:
+        if self._mapped:
+            raise UserError("An index that is mapped from disk cannot shrink: build it again without these entries.")
+        inner, named = faiss.downcast_index(self.index), False
+        while isinstance(inner, (faiss.IndexPreTransform, faiss.IndexIDMap)):
+            named |= isinstance(inner, faiss.IndexIDMap)
+            inner = faiss.downcast_index(inner.index)
+        what = f"The recipe '{self.recipe}' cannot remove entries"
+        if isinstance(inner, faiss.IndexIVF):
+            if named:  # faiss would mix up the ids of the others
+                raise UserError(f"{what}: leave out 'IDMap', inverted lists keep ids by themselves.")
+        elif not isinstance(inner, (faiss.IndexFlatCodes, faiss.IndexFastScan)):
+            raise UserError(f"{what}: build the index again without them.")
+        elif not named:
+            raise UserError(f"{what} without changing the ids of others: use 'IDMap2,{self.recipe}'.")
+        self._finish_adding()
+        self.index.remove_ids(ids.numpy())
+        self._adder = self._searcher = None
+
     def _save(self, path: Path) -> None:
+        self._finish_adding()
         with path.open("wb") as file:  # faiss's own files do not tell when the disk is full at the very end
             faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
 
     def _load(self, path: Path) -> None:
-        self._mapped = path.stat().st_size >= MAPPED_BYTES
-        mapping = getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)  # faiss before 1.11 maps inverted lists only
+        lists_apart = path.with_name(LISTS_NAME).exists()
+        self._mapped = lists_apart or path.stat().st_size >= MAPPED_BYTES
         try:
-            self.index = faiss.read_index(str(path), mapping if self._mapped else 0)
+            self.index = read_with_lists(path) if lists_apart else _read(path, self._mapped)
         except (RuntimeError, MemoryError) as error:
             raise UserError(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
         if self.index.d != self.dimension:
             raise UserError(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
+        require_whole(self.index, path)
         self._set_options()
 
     def _set_options(self) -> None:
-        for layer in _layers(self.index):
+        for layer in layers(self.index):
             if isinstance(layer, faiss.IndexIVF):
                 layer.nprobe = min(self.options["nprobe"], layer.nlist)
             elif isinstance(layer, faiss.IndexHNSW):
@@ -178,54 +286,10 @@ class FaissIndex(SearchIndex):
             "give a factory string such as 'Flat' or 'IVF1024,PQ64'."
         )
 
-    def _centres(self) -> bool:
-        transforms = (
-            faiss.downcast_VectorTransform(layer.chain.at(i))
-            for layer in _layers(self.index)
-            if isinstance(layer, faiss.IndexPreTransform)
-            for i in range(layer.chain.size())
-        )
-        return any(isinstance(transform, faiss.PCAMatrix) for transform in transforms)
 
-
-def _layers(index: Any) -> Iterator[Any]:
-    """The index and all those it is made of."""
-    layer = faiss.downcast_index(index)
-    yield layer
-    for name in WRAPPED:
-        inner = getattr(layer, name, None)
-        if inner is not None:
-            yield from _layers(inner)
-
-
-def _bytes(layer: Any) -> int:
-    if isinstance(layer, faiss.IndexIVF):
-        tables = layer.precomputed_table.size() * 4 if isinstance(layer, faiss.IndexIVFPQ) else 0
-        return int(layer.ntotal * (layer.code_size + 8) + tables)
-    if isinstance(layer, faiss.IndexHNSW):
-        return int(layer.hnsw.neighbors.size() * 4 + layer.ntotal * 8)
-    if isinstance(layer, faiss.IndexIDMap):
-        return int(layer.ntotal * 8)
-    return int(layer.codes.size()) if hasattr(layer, "codes") else 0
-
-
-def _clusterings(layer: Any) -> Iterator[tuple[int, int]]:
-    """How many times training clusters keys, and into how many centroids."""
-    if isinstance(layer, faiss.IndexIVF):
-        yield 1, layer.nlist
-    if hasattr(layer, "pq"):
-        yield layer.pq.M, layer.pq.ksub
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """No parallel loops in this thread; others keep theirs, since OpenMP counts for each of them."""
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
+def _read(path: Path, mapped: bool) -> Any:
+    # faiss before 1.11 maps inverted lists only
+    return faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP) if mapped else 0)
 
 
 def _array(vectors: Tensor) -> NDArray[np.float32]:

@@ -16,4 +16,7 @@ def open_index(store: DatastoreFolder, settings: SearchSettings) -> SearchIndex:
         raise UserError(f"{store.path} has no index '{name}': it has {', '.join(manifest.indexes) or 'none'}.")
     options = {name: getattr(settings, name) for name in ("nprobe", "ef_search", "refine_factor")}
     given = {name: value for name, value in options.items() if value is not None}
-    return INDEXES.get(manifest.indexes[name]["type"]).load(store.index_folder(name), **given)
+    index = INDEXES.get(manifest.indexes[name]["type"]).load(store.index_folder(name), **given)
+    if index.needs_keys:
+        index.lend_keys(store.keys)
+    return index

@@ -32,6 +32,16 @@ def publish(partial: Path, final: Path) -> None:
         _fsync(final.parent)
 
 
+def publish_folder(partial: Path, final: Path) -> None:
+    """Give a written folder its final name, which nothing else has; the two lie on one disk."""
+    with disk_errors(final):
+        for file in partial.iterdir():
+            _fsync(file)
+        _fsync(partial)
+        os.rename(partial, final)
+        _fsync(final.parent)
+
+
 def write_json(path: Path, data: Any) -> None:
     """Replace a JSON file in one step."""
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"

@@ -1,0 +1,130 @@
+"""knn-seq plan: what a datastore of some size will be and cost, before it is built."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from knn_seq.cli.options import add_model_options, chosen
+
+if TYPE_CHECKING:
+    from knn_seq.index.plan import Plan
+
+HELP = "tell index, disk, memory, time and recall of a datastore before it is built"
+EXAMPLE = "knn-seq plan --tokens 1e9 --dim 1024 --memory 64GB"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("--tokens", required=True, metavar="COUNT", help="target tokens, such as 1e9 or 20M")
+    parser.add_argument("--dim", type=int, metavar="D", help="dimension of the keys (default: the model's)")
+    parser.add_argument("--memory", metavar="SIZE", help="it may take, such as 64GB (default: half of what is free)")
+    parser.add_argument("--index", metavar="RECIPE", help='"auto" (default) or a faiss factory string')
+    parser.add_argument("--metric", choices=("l2", "ip", "cosine"), default="l2", help="of the index (default l2)")
+    parser.add_argument("--key-dtype", choices=("float16", "float32"), default="float16", help="(default float16)")
+    parser.add_argument("--model", metavar="NAME", help="measure how fast this model computes keys, too")
+    parser.add_argument("--key", help="ffn_in (default), ffn_out, or the path of a module")
+    add_model_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure and print."""
+    from knn_seq.errors import UserError
+    from knn_seq.sizes import parse_bytes, parse_count
+
+    entries = parse_count(arguments.tokens)
+    memory = None if arguments.memory is None else parse_bytes(arguments.memory)
+    dimension, key_rate = arguments.dim, None
+    if dimension is None and arguments.model is None:
+        raise UserError("The dimension of the keys is not known: give --dim, or --model.")
+    if arguments.model is not None:
+        from knn_seq.build.key_rate import measure_key_rate
+        from knn_seq.models import load_model
+        from knn_seq.settings import ModelSettings, override
+
+        model = load_model(override(ModelSettings(arguments.model), chosen(arguments, ModelSettings)))
+        if dimension is not None and dimension != model.dimension:
+            raise UserError(f"The keys of {arguments.model} have dimension {model.dimension}, not {dimension}.")
+        dimension, key_rate = model.dimension, measure_key_rate(model)
+
+    from knn_seq.index.plan import make_plan
+
+    recipe = None if arguments.index == "auto" else arguments.index
+    plan = make_plan(entries, dimension, arguments.metric, memory, arguments.key_dtype, recipe, key_rate=key_rate)
+    print(json.dumps(to_dict(plan), indent=2) if arguments.json else describe(plan))
+
+
+def to_dict(plan: Plan) -> dict[str, object]:
+    """The plan as JSON."""
+    from dataclasses import asdict
+
+    sums = {"disk_bytes": plan.disk_bytes, "index_seconds": plan.index_seconds}
+    return {**asdict(plan), **sums, "recall_is_extrapolated": plan.recall_is_extrapolated}
+
+
+def describe(plan: Plan) -> str:
+    """The plan in a few lines."""
+    from knn_seq.index.plan import TEXT_BYTES
+    from knn_seq.sizes import format_bytes
+
+    rows = {
+        "datastore": f"{plan.entries:,} tokens, keys {plan.dimension} × {plan.key_dtype}, metric {plan.metric}",
+        "index": plan.recipe,
+        "index size": f"{plan.bytes_per_token:.3g} bytes a token, {format_bytes(plan.index_bytes)} in all",
+        "disk": (
+            f"{format_bytes(plan.disk_bytes)}: keys {format_bytes(plan.keys_bytes)}, "
+            f"values {format_bytes(plan.values_bytes)}, index {format_bytes(plan.index_bytes)}; "
+            f"texts come on top, about {TEXT_BYTES[0]} to {TEXT_BYTES[1]} bytes a token"
+        ),
+        "memory": f"{format_bytes(plan.translating_memory)} to translate, and the model; {_budget(plan)}",
+        "time here": _time(plan),
+        "recall@64": _recall(plan),
+    }
+    return "\n".join(f"{name:<11} {value}" for name, value in rows.items())
+
+
+def _budget(plan: Plan) -> str:
+    from knn_seq.sizes import format_bytes
+
+    budget = format_bytes(plan.memory)
+    if plan.lists_on_disk:
+        return f"the lists stay on disk, the budget is {budget}"
+    return f"within the budget of {budget}" if plan.fits else f"TOO MUCH for the budget of {budget}"
+
+
+def _time(plan: Plan) -> str:
+    steps = {
+        "keys": plan.keys_seconds,
+        "training": plan.training_seconds,
+        "adding": plan.adding_seconds,
+        "writing the index": plan.writing_seconds,
+    }
+    known = ", ".join(f"{name} {duration(value)}" for name, value in steps.items() if value is not None)
+    return known + ("; --model measures the keys, too" if plan.keys_seconds is None else "")
+
+
+def _recall(plan: Plan) -> str:
+    from knn_seq.index.plan import MEASURED_DIMENSION
+
+    if plan.recall is None:
+        return "not known for this recipe: `knn-seq index STORE --check` measures it"
+    if not plan.recall_is_extrapolated:
+        return f"{plan.recall:.3f}"
+    measured = f"at most {plan.recall_measured_up_to:,} keys of dimension {MEASURED_DIMENSION} were measured"
+    return f"about {plan.recall:.2f}, an extrapolation ({measured}): `knn-seq index STORE --check` tells"
+
+
+def duration(seconds: float) -> str:
+    """A time to read: "3 h 20 min"."""
+    whole = round(seconds)
+    if whole < 100:
+        return f"{seconds:.2g} s" if seconds < 9.5 else f"{whole} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, days = round(seconds / 3600), seconds / 86400
+    return (
+        f"{minutes // 60} h {minutes % 60} min" if hours < 10 else f"{hours} h" if hours < 100 else f"{days:.0f} days"
+    )

@@ -1,0 +1,112 @@
+"""Keys put into the inverted lists of faiss by torch: list numbers and codes are computed on any device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knn_seq.index.faiss_library import faiss
+from knn_seq.index.faiss_library.assignment import centroids_of, device_for, product_dtype
+from knn_seq.index.faiss_library.layers import inverted_lists, transforms
+from knn_seq.index.faiss_library.training import apply_transform
+from knn_seq.quantize import ProductQuantizer, nearest_centroids
+
+
+class TorchAdder:
+    """Adds keys to a trained IVF index of faiss, behind linear transforms or none.
+
+    Args:
+        index: The index.
+        device: Where torch computes.
+        dtype: Of the products that assign keys to lists.
+        encodes: Whether torch computes PQ codes too; on a CPU faiss is faster at them.
+    """
+
+    def __init__(self, index: Any, device: torch.device, dtype: torch.dtype, encodes: bool) -> None:
+        self.index, self.device, self.dtype = index, device, dtype
+        self.ivf: Any = inverted_lists(index)
+        self.transforms = transforms(index)
+        self.centroids = centroids_of(self.ivf).to(device)
+        self.quantizer = _codebooks(self.ivf, device) if encodes and hasattr(self.ivf, "pq") else None
+        # The codes of fast-scan are interleaved in a way that faiss makes out of plain codes only as a whole.
+        self.loose = _without_fast_scan(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
+        self.packed = True
+
+    @classmethod
+    def for_index(cls, index: Any, device: str | None) -> TorchAdder | None:
+        """One for the index, or None if faiss is faster or has to do it itself."""
+        ivf, place = inverted_lists(index), device_for(device)
+        if ivf is None or not all(isinstance(transform, faiss.LinearTransform) for transform in transforms(index)):
+            return None
+        if isinstance(ivf, faiss.IndexIVFFastScan) and (
+            place.type == "cpu" or ivf.ntotal or not isinstance(ivf, faiss.IndexIVFPQFastScan)
+        ):
+            return None
+        dtype = product_dtype(place, centroids_of(ivf), ivf.quantizer)
+        return None if dtype is None else cls(index, place, dtype, encodes=place.type != "cpu")
+
+    def add(self, keys: Tensor, ids: Tensor) -> None:
+        """Add keys, (n, dimension), under their ids, (n,) int64 on the CPU."""
+        points = keys.to(self.device)
+        for transform in self.transforms:
+            points = apply_transform(transform, points)
+        inner_product = self.ivf.metric_type == faiss.METRIC_INNER_PRODUCT
+        lists = nearest_centroids(points, self.centroids, inner_product, self.dtype).centroids
+        target = self.ivf if self.loose is None else self.loose
+        self._add_to(target, points, lists, ids)
+        self.packed = self.loose is None
+        faiss.downcast_index(self.index).ntotal = self.ivf.ntotal = target.ntotal
+
+    def finish(self) -> None:
+        """Make what was added searchable."""
+        if not self.packed:
+            whole = faiss.IndexIVFPQFastScan(self.loose, self.ivf.bbs)
+            self.ivf.replace_invlists(whole.invlists, True)
+            whole.own_invlists = False
+            self.packed = True
+
+    def clear(self) -> None:
+        """Forget what was added."""
+        if self.loose is not None:
+            self.loose.reset()
+
+    def _add_to(self, ivf: Any, points: Tensor, lists: Tensor, ids: Tensor) -> None:
+        if self.quantizer is not None:
+            residuals = points - self.centroids[lists] if ivf.by_residual else points
+            codes = _packed(self.quantizer.encode(residuals), ivf.pq.nbits)
+            rows = torch.cat([_little_endian(lists, ivf.coarse_code_size()), codes], 1)
+            ivf.add_sa_codes(np.ascontiguousarray(rows.cpu().numpy()), ids.numpy())
+            return
+        vectors, numbers = np.ascontiguousarray(points.cpu().numpy()), lists.cpu().numpy()
+        pointers = (faiss.swig_ptr(array) for array in (vectors, ids.numpy(), numbers))
+        ivf.add_core(len(vectors), *pointers)
+
+
+def _codebooks(ivf: Any, device: torch.device) -> ProductQuantizer:
+    centroids = torch.from_numpy(faiss.vector_to_array(ivf.pq.centroids))
+    return ProductQuantizer(centroids.view(ivf.pq.M, ivf.pq.ksub, ivf.pq.dsub).to(device))
+
+
+def _without_fast_scan(ivf: Any) -> Any:
+    """An empty index of the same lists and codebooks whose codes are not interleaved."""
+    loose = faiss.IndexIVFPQ(ivf.quantizer, ivf.d, ivf.nlist, ivf.pq.M, ivf.pq.nbits, ivf.metric_type)
+    loose.pq, loose.by_residual, loose.is_trained = ivf.pq, ivf.by_residual, True
+    return loose
+
+
+def _packed(codes: Tensor, bits: int) -> Tensor:
+    """Codes, (n, subspaces), as faiss lays them out: two 4-bit ones share a byte, the first in its lower half."""
+    if bits == 8:
+        return codes
+    if codes.shape[1] % 2:
+        codes = torch.nn.functional.pad(codes, (0, 1))
+    return codes[:, 0::2] | (codes[:, 1::2] << 4)
+
+
+def _little_endian(numbers: Tensor, size: int) -> Tensor:
+    """Numbers, (n,), as bytes, (n, size)."""
+    shifts = 8 * torch.arange(size, device=numbers.device)
+    return ((numbers[:, None] >> shifts) & 255).to(torch.uint8)
