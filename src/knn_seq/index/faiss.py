@@ -199,10 +199,11 @@ class FaissIndex(SearchIndex):
             self._searcher = on_gpus(self.index)
             if self.needs_keys and self.metric != "cosine":
                 view = view_of(self._lent_keys(), self.metric == "ip")
-                view.ntotal = len(self)  # entries may have been removed; faiss compares the sizes
+                view.ntotal = len(self)  # faiss wants the same number, though entries may have been removed
                 self._searcher = faiss.IndexRefine(self._searcher, view)
                 self._searcher.own_fields = self._searcher.own_refine_index = False
                 self._searcher.k_factor = self.options["refine_factor"]
+                self._searcher.ntotal = len(self._lent_keys())  # ids are below it
                 self._view = view
         return self._searcher
 

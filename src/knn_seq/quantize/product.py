@@ -24,7 +24,7 @@ class ProductQuantizer:
         points: Tensor,
         subspaces: int,
         bits: int = 8,
-        iterations: int = 15,
+        iterations: int = 25,
         seed: int = 0,
         start: ProductQuantizer | None = None,
     ) -> ProductQuantizer:

@@ -30,7 +30,8 @@ class TorchAdder:
         self.ivf: Any = inverted_lists(index)
         self.transforms = transforms(index)
         self.centroids = centroids_of(self.ivf).to(device)
-        self.quantizer = _codebooks(self.ivf, device) if encodes and hasattr(self.ivf, "pq") else None
+        encodes &= hasattr(self.ivf, "pq") and self.ivf.pq.nbits in (4, 8)
+        self.quantizer = _codebooks(self.ivf, device) if encodes else None
         # The codes of fast-scan are interleaved in a way that faiss makes out of plain codes only as a whole.
         self.loose = _without_fast_scan(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
         self.packed = True

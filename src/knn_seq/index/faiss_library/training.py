@@ -19,7 +19,7 @@ from knn_seq.quantize import OPQ, PCA, ProductQuantizer, kmeans, nearest_centroi
 # Small clusterings are thousands of loops of a millisecond.  Threads gain little there, and on busy cores they wait for
 # each other in every loop.  Counted in points times centroids.
 SMALL_TRAINING = 100_000_000
-CODEBOOK_ITERATIONS = 10  # faiss's 25 lower the error by less than one in a hundred
+CODEBOOK_ITERATIONS = 10  # of 8-bit codes, which take the time; faiss's 25 lower the error by little
 ROTATION_POINTS = 16_384  # enough for a rotation
 ROTATION_BITS = 4  # small codebooks find about the same rotation, in a fraction of the time
 
@@ -45,7 +45,7 @@ def train(index: Any, sample: Tensor, device: str | None = None, codebooks_in_to
         if hasattr(layer, "do_polysemous_training"):
             # It sorts the centroids for a way of searching that nobody asked for, in most of the time.
             layer.do_polysemous_training = False
-        if hasattr(layer, "pq"):
+        if hasattr(layer, "pq") and layer.pq.nbits == 8:
             layer.pq.cp.niter = CODEBOOK_ITERATIONS
     points = _train_transforms(index, sample.to(place))
     ivf = inverted_lists(index)

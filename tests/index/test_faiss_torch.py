@@ -1,0 +1,148 @@
+"""What torch learns and encodes for faiss: as good as faiss's own, and readable by plain faiss."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from knn_seq.index.faiss import FaissIndex, faiss
+from knn_seq.index.faiss_library import assignment, gpu, training
+from knn_seq.index.faiss_library.adding import TorchAdder
+from knn_seq.index.faiss_library.layers import layers
+from knn_seq.index.faiss_library.training import train
+
+DIMENSION = 32
+RECIPES = ["IVF32,PQ8x6", "IVF32,PQ16x4fs", "PCA16,IVF32,PQ8", "OPQ8,IVF32_HNSW8,PQ8x4", "PCA16,IVF32,PQ8x4fs"]
+
+
+@pytest.fixture(scope="module")
+def keys():
+    random = np.random.default_rng(0)
+    mixing = random.standard_normal((DIMENSION, DIMENSION)) * np.arange(1, DIMENSION + 1) ** -0.5
+    centres = 2 * random.standard_normal((60, DIMENSION))
+    points = centres[random.integers(60, size=10_000)] + random.standard_normal((10_000, DIMENSION))
+    return (points @ mixing.T).astype(np.float32)
+
+
+def recall(index, keys) -> float:
+    flat = faiss.IndexFlat(DIMENSION, index.metric_type)
+    flat.add(keys)
+    ivf = faiss.extract_index_ivf(index)
+    ivf.nprobe = 8
+    exact, found = flat.search(keys[::20], 16)[1], index.search(keys[::20], 16)[1]
+    return float(np.mean([len(set(a) & set(b)) / 16 for a, b in zip(exact, found, strict=True)]))
+
+
+def in_torch(index, keys, monkeypatch) -> None:
+    """As it is done on an accelerator, but here."""
+    monkeypatch.setattr(training, "product_dtype", lambda *_: torch.float32)
+    train(index, torch.from_numpy(keys), "cpu", codebooks_in_torch=True)
+
+
+@pytest.mark.parametrize("kind", [faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_what_torch_learns_finds_as_many_neighbours(recipe, kind, keys, monkeypatch, tmp_path):
+    if kind == faiss.METRIC_INNER_PRODUCT and "PCA" in recipe:
+        pytest.skip("refused")
+    ours, theirs = (faiss.index_factory(DIMENSION, recipe, kind) for _ in range(2))
+    in_torch(ours, keys, monkeypatch)
+    for layer in layers(theirs):
+        if hasattr(layer, "do_polysemous_training"):
+            layer.do_polysemous_training = False  # it has no effect on what is found
+    theirs.train(keys)
+    ours.add(keys)
+    theirs.add(keys)
+    faiss.write_index(ours, str(tmp_path / "plain.faiss"))
+    assert recall(faiss.read_index(str(tmp_path / "plain.faiss")), keys) >= 0.98 * recall(theirs, keys)
+
+
+@pytest.mark.parametrize("encodes", [False, True])
+@pytest.mark.parametrize("recipe", [*RECIPES, "IVF32,SQ8", "IVF32,Flat", "IVF300,PQ8x4"])
+def test_torch_adds_what_faiss_adds(recipe, encodes, keys):
+    index = FaissIndex(DIMENSION, recipe=recipe, nprobe=4)
+    index.train(keys)
+    index.add(keys)
+    wanted = index.search(keys[:300], 8)
+    index.clear()
+    assert len(index) == 0
+    index._adder = TorchAdder(index.index, torch.device("cpu"), torch.float32, encodes)
+    for start in range(0, len(keys), 3000):
+        index.add(keys[start : start + 3000])
+    found = index.search(keys[:300], 8)
+    assert len(index) == len(keys)
+    assert (found.ids == wanted.ids).float().mean() > 0.99
+    assert torch.allclose(found.distances[:, 0], wanted.distances[:, 0], rtol=0.02, atol=0.2)
+
+
+def test_torch_goes_on_adding_after_a_search(keys):
+    index = FaissIndex(DIMENSION, recipe="IVF32,PQ16x4fs")
+    index.train(keys)
+    index._adder = TorchAdder(index.index, torch.device("cpu"), torch.float32, True)
+    index.add(keys[:5000])
+    assert index.search(keys[:1], 5).ids.max() < 5000
+    index.add(keys[5000:9000])
+    assert len(index) == 9000
+    assert index.search(keys[5000:6000], 1).ids.max() > 5000
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [("IVF32,PQ8", True), ("IVF32,PQ16x4fs", False), ("HNSW8", False), ("L2norm,IVF32,PQ8", False)],
+)
+def test_torch_takes_over_where_it_is_faster_and_can(recipe, expected, keys, monkeypatch):
+    monkeypatch.setattr("knn_seq.index.faiss_library.adding.product_dtype", lambda *_: torch.float32)
+    index = FaissIndex(DIMENSION, recipe=recipe)
+    index.train(keys)
+    assert (TorchAdder.for_index(index.index, "cpu") is not None) == expected
+
+
+def test_the_race_is_won_by_the_faster_one():
+    centroids = torch.randn(64, DIMENSION)
+
+    class Slow:
+        def search(self, keys, k):
+            torch.randn(2000, 2000) @ torch.randn(2000, 2000)
+
+    class Fast:
+        def search(self, keys, k):
+            pass
+
+    device = torch.device("cpu")
+    assert assignment.product_dtype(device, centroids, Slow()) in (torch.float32, torch.bfloat16)
+    assert assignment.product_dtype(device, centroids, Fast()) is None
+
+
+def test_opq_before_codes_finds_more_than_codes_alone(keys):
+    plain, rotated = (FaissIndex.build(keys, recipe) for recipe in ("IVF32,PQ4", "OPQ4,IVF32,PQ4"))
+    assert recall(rotated.index, keys) > recall(plain.index, keys)
+
+
+def test_without_gpus_an_index_stays_where_it_is():
+    index = faiss.IndexFlatL2(4)
+    assert gpu.on_gpus(index) is index
+
+
+def test_with_gpus_an_index_is_spread_over_them(monkeypatch):
+    """No GPU here: this only shows that the calls are made, and that a refusal is not fatal."""
+    spread = []
+
+    def all_gpus(index, options):
+        if isinstance(index, faiss.IndexHNSW):
+            raise RuntimeError("not implemented")
+        spread.append((index, options.shard, options.useFloat16))
+        return "on the GPUs"
+
+    library = SimpleNamespace(
+        StandardGpuResources=object,
+        get_num_gpus=lambda: 2,
+        GpuMultipleClonerOptions=SimpleNamespace,
+        index_cpu_to_all_gpus=all_gpus,
+    )
+    monkeypatch.setattr(gpu, "faiss", library)
+    flat, graph = faiss.IndexFlatL2(4), faiss.IndexHNSWFlat(4, 8)
+    assert gpu.on_gpus(flat) == "on the GPUs"
+    assert spread == [(flat, True, True)]
+    assert gpu.on_gpus(graph) is graph
