@@ -41,6 +41,11 @@ def test_the_recipe_fits_the_memory(gigabytes, recipe):
     assert default_recipe(10**9, 1024, memory=gigabytes * 10**9) == recipe
 
 
+def test_what_cannot_be_projected_stays_on_the_disk_when_it_is_too_large():
+    recipe = default_recipe(10**8, 512, "ip", memory=10**9)
+    assert FaissIndex(512, "ip", recipe).can_stay_on_disk
+
+
 def test_inner_products_are_not_projected_by_pca():
     assert default_recipe(10**6, 512, "ip") == "IVF1024,PQ256x4fs,Refine(keys)"
 

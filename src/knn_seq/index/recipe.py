@@ -39,7 +39,8 @@ def default_recipe(entries: int, dimension: int, metric: str = "l2", memory: int
         return "Flat"
     lists = _lists(entries)
     if dimension < PROJECTED_DIMENSION or metric == "ip":  # PCA moves the origin, and inner products with it
-        codes = f"PQ{dimension // 2}x4fs" if dimension % 2 == 0 else "SQ8"
+        fits = memory is None or entries * (dimension // 4 + ID_BYTES) <= memory
+        codes = f"PQ{dimension // 2}x4fs" if dimension % 2 == 0 and fits else "SQ8"
         return f"{lists},{codes}{REFINE_KEYS}"
     widest = min(dimension // 2 // 4 * 4, WIDEST_PROJECTION)
     for projected in (widest, *(narrower for narrower in NARROWER_PROJECTIONS if narrower < widest)):

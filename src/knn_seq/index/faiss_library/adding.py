@@ -27,11 +27,11 @@ class TorchAdder:
 
     def __init__(self, index: Any, device: torch.device, dtype: torch.dtype, encodes: bool) -> None:
         self.index, self.device, self.dtype = index, device, dtype
-        self.ivf: Any = inverted_lists(index)
+        self.ivf: Any = faiss.downcast_index(faiss.extract_index_ivf(index))
         self.transforms = transforms(index)
         self.centroids = centroids_of(self.ivf).to(device)
-        encodes &= hasattr(self.ivf, "pq") and self.ivf.pq.nbits in (4, 8)
-        self.quantizer = _codebooks(self.ivf, device) if encodes else None
+        bits = self.ivf.pq.nbits if hasattr(self.ivf, "pq") else 0
+        self.quantizer = _codebooks(self.ivf, device) if encodes and bits in (4, 8) else None
         # The codes of fast-scan are interleaved in a way that faiss makes out of plain codes only as a whole.
         self.loose = _without_fast_scan(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
         self.packed = True
