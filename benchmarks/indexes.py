@@ -49,6 +49,7 @@ RECIPES = (
     "HNSW32,SQ8",
     "Flat",
 )
+LEAST_RATIO = 0.1  # seconds or milliseconds; how many times less is no news
 COLUMNS = ("index", "bytes/key", "train s", "add s", "5 queries ms", "160 queries ms", "recall@64", "BLEU")
 
 
@@ -202,8 +203,7 @@ def _alternating(searches: dict[str, Callable[[], object]], rounds: int) -> dict
 def _bleu(store: Datastore, test: list[SentencePair], recipes: list[str]) -> dict[str, float]:
     systems = {}
     for recipe in dict.fromkeys(recipes):
-        if recipe not in Datastore(store.path).manifest.indexes:
-            reindex(store.path, recipe, quiet=True)
+        reindex(store.path, recipe, quiet=True)
         systems[recipe] = {"index": recipe, "k": K}
     if not systems:
         return {}
@@ -221,7 +221,7 @@ def _table(rows: dict[str, dict[str, float]], paper: str) -> str:
         if name not in row:
             return ""
         text = f"{row[name]:.{digits}f}"
-        return text + (f" ({rows[paper][name] / row[name]:.1f}×)" if ratio and row[name] else "")
+        return text + (f" ({rows[paper][name] / row[name]:.1f}×)" if ratio and row[name] >= LEAST_RATIO else "")
 
     lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
     for recipe, row in rows.items():

@@ -93,26 +93,19 @@ def test_torch_goes_on_adding_after_a_search(keys):
     [("IVF32,PQ8", True), ("IVF32,PQ16x4fs", False), ("HNSW8", False), ("L2norm,IVF32,PQ8", False)],
 )
 def test_torch_takes_over_where_it_is_faster_and_can(recipe, expected, keys, monkeypatch):
-    monkeypatch.setattr("knn_seq.index.faiss_library.adding.product_dtype", lambda *_: torch.float32)
+    monkeypatch.setattr("knn_seq.index.faiss_library.adding.fastest", lambda usual, way, others: next(iter(others)))
     index = FaissIndex(DIMENSION, recipe=recipe)
     index.train(keys)
-    assert (TorchAdder.for_index(index.index, "cpu") is not None) == expected
+    assert (TorchAdder.for_index(index.index, "cpu", torch.from_numpy(keys)) is not None) == expected
+    index.add(keys)
+    assert len(index) == len(keys)
 
 
 def test_the_race_is_won_by_the_faster_one():
-    centroids = torch.randn(64, DIMENSION)
-
-    class Slow:
-        def search(self, keys, k):
-            torch.randn(2000, 2000) @ torch.randn(2000, 2000)
-
-    class Fast:
-        def search(self, keys, k):
-            pass
-
-    device = torch.device("cpu")
-    assert assignment.product_dtype(device, centroids, Slow()) in (torch.float32, torch.bfloat16)
-    assert assignment.product_dtype(device, centroids, Fast()) is None
+    matrix = torch.randn(1500, 1500)
+    ways = {"short": lambda: matrix[:2] @ matrix, "long": lambda: matrix @ matrix}
+    assert assignment.fastest("usual", ways["long"], ways) == "short"
+    assert assignment.fastest("usual", ways["short"], ways) == "usual"
 
 
 def test_opq_before_codes_finds_more_than_codes_alone(keys):

@@ -13,9 +13,9 @@ from knn_seq.errors import UserError
 from knn_seq.index import METRICS, default_recipe
 from knn_seq.index.cost import SAMPLE, Costs, measure_costs, with_lists
 from knn_seq.index.faiss import FaissIndex
-from knn_seq.index.plan import INDEX_SHARE, MEASURED_DIMENSION, MEASURED_RECALL, expected_recall, make_plan
+from knn_seq.index.plan import INDEX_SHARE, MEASURED_RECALL, expected_recall, make_plan
 
-KIND, MEASURED = next(iter(MEASURED_RECALL.items()))
+KIND, (MEASURED_DIMENSION, MEASURED) = next(iter(MEASURED_RECALL.items()))
 LARGEST = max(MEASURED)
 
 
@@ -85,7 +85,7 @@ def test_recall_lies_on_the_measured_points_and_between_them():
     recipes = [KIND.replace("IVF", lists) for lists in ("IVF512", "IVF4k", "IVF32768_HNSW32")]
     for recipe in recipes:
         for entries, recall in MEASURED.items():
-            assert expected_recall(recipe, entries) == (pytest.approx(recall), LARGEST)
+            assert expected_recall(recipe, entries) == (pytest.approx(recall), LARGEST, MEASURED_DIMENSION)
     sizes = sorted(MEASURED)
     middle = round(math.sqrt(sizes[0] * sizes[1]))
     mean = (MEASURED[sizes[0]] + MEASURED[sizes[1]]) / 2
@@ -95,8 +95,8 @@ def test_recall_lies_on_the_measured_points_and_between_them():
     beyond = round(sizes[-1] ** 2 / sizes[-2])
     assert expected_recall(recipes[0], beyond)[0] == pytest.approx(2 * MEASURED[sizes[-1]] - MEASURED[sizes[-2]])
     assert 0 <= expected_recall(recipes[0], 10**30)[0] <= 1
-    assert expected_recall("Flat", 10**9) == (1.0, None)
-    assert expected_recall("IVF64,PQ2", 10**6) == (None, None)
+    assert expected_recall("Flat", 10**9) == (1.0, None, None)
+    assert expected_recall("IVF64,PQ2", 10**6) == (None, None, None)
 
 
 def test_extrapolations_are_called_so():

@@ -106,13 +106,13 @@ def _time(plan: Plan) -> str:
 
 
 def _recall(plan: Plan) -> str:
-    from knn_seq.index.plan import MEASURED_DIMENSION
-
     if plan.recall is None:
         return "not known for this recipe: `knn-seq index STORE --check` measures it"
     if not plan.recall_is_extrapolated:
         return f"{plan.recall:.3f}"
-    measured = f"at most {plan.recall_measured_up_to:,} keys of dimension {MEASURED_DIMENSION} were measured"
+    measured = (
+        f"at most {plan.recall_measured_up_to:,} keys of dimension {plan.recall_measured_dimension} were measured"
+    )
     return f"about {plan.recall:.2f}, an extrapolation ({measured}): `knn-seq index STORE --check` tells"
 
 

@@ -2,6 +2,15 @@
 
 from knn_seq.index.base import INDEXES, METRICS, SearchIndex, SearchResult
 from knn_seq.index.open import open_index
-from knn_seq.index.recipe import default_recipe, training_size
+from knn_seq.index.recipe import default_recipe, paper_recipe, training_size
 
-__all__ = ["INDEXES", "METRICS", "SearchIndex", "SearchResult", "default_recipe", "open_index", "training_size"]
+__all__ = [
+    "INDEXES",
+    "METRICS",
+    "SearchIndex",
+    "SearchResult",
+    "default_recipe",
+    "open_index",
+    "paper_recipe",
+    "training_size",
+]

@@ -11,6 +11,7 @@ import platform
 import sys
 from pathlib import Path
 
+CPUINFO = Path("/proc/cpuinfo")
 VARIABLE = "OPENBLAS_CORETYPE"
 KERNELS = {  # best first: the CPU flags that OpenBLAS's kernels of that name need
     "SkylakeX": {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"},
@@ -18,7 +19,7 @@ KERNELS = {  # best first: the CPU flags that OpenBLAS's kernels of that name ne
 }
 
 
-def choose_kernels(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+def choose_kernels(cpuinfo: Path = CPUINFO) -> str | None:
     """Name the kernels for this CPU in the environment; must run before faiss is first imported.
 
     What the user has set stays, and where nothing is known of the CPU, or it is no x86, OpenBLAS chooses by itself.
@@ -28,7 +29,7 @@ def choose_kernels(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
     """
     if VARIABLE in os.environ or "faiss" in sys.modules or platform.machine().lower() not in ("x86_64", "amd64"):
         return None
-    flags = _flags(cpuinfo)
+    flags = cpu_flags(cpuinfo)
     for name, needed in KERNELS.items():
         if needed <= flags:
             os.environ[VARIABLE] = name
@@ -36,7 +37,8 @@ def choose_kernels(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
     return None
 
 
-def _flags(cpuinfo: Path) -> set[str]:
+def cpu_flags(cpuinfo: Path = CPUINFO) -> set[str]:
+    """What the CPU can do, in the words of Linux; nothing where it does not tell."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

@@ -24,6 +24,7 @@ from knn_seq.index.recipe import REFINE_KEYS, default_recipe, training_size
 from knn_seq.storage.atomic import disk_errors
 
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
+WIDE = 256  # dimensions beyond which reading a key to rank it costs more than finding another candidate
 SPARE = 8  # candidates beyond k in an exact search
 WORTH_A_RACE = 4096  # keys: fewer are added before it is known who would add them faster
 
@@ -38,15 +39,17 @@ class FaissIndex(SearchIndex):
         recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".  One that ends in ",Refine(keys)" ranks what it
             finds by the stored keys, which have to be lent to it (`lend_keys`).
         **options: nprobe, the inverted lists that a query visits; ef_search, the candidates that a walk over an HNSW
-            graph keeps; refine_factor, how many times k candidates a refinement looks at; device, where torch trains
-            and encodes (None: CUDA if there is, else the CPU).
+            graph keeps; refine_factor, how many times k candidates a refinement looks at (None: 8, for wide keys 4);
+            device, where torch trains and encodes (None: CUDA if there is, else the CPU).
     """
 
-    default_options = {"nprobe": 32, "ef_search": 128, "refine_factor": 8, "device": None}  # noqa: RUF012
+    default_options = {"nprobe": 32, "ef_search": 128, "refine_factor": None, "device": None}  # noqa: RUF012
     file_name = "index.faiss"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         super().__init__(dimension, metric, recipe or "Flat", **options)
+        if self.options["refine_factor"] is None:
+            self.options["refine_factor"] = 8 if dimension <= WIDE else 4
         for name in ("nprobe", "ef_search", "refine_factor"):
             value = self.options[name]
             if not isinstance(value, int) or value < 1:
@@ -160,7 +163,7 @@ class FaissIndex(SearchIndex):
             raise UserError(f"The recipe '{self.recipe}' has to be trained before keys are added.")
         self._searcher = None
         if not self._raced and len(keys) >= WORTH_A_RACE:
-            self._adder, self._raced = TorchAdder.for_index(self.index, self.options["device"]), True
+            self._adder, self._raced = TorchAdder.for_index(self.index, self.options["device"], keys), True
         if self._adder is not None:
             self._adder.add(keys, ids)
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.index.faiss_library import faiss
-from knn_seq.index.faiss_library.assignment import centroids_of, device_for, product_dtype
+from knn_seq.index.faiss_library.assignment import TRIAL, centroids_of, device_for, fastest, product_dtypes
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 from knn_seq.index.faiss_library.training import apply_transform
 from knn_seq.quantize import ProductQuantizer, nearest_centroids
@@ -22,7 +24,7 @@ class TorchAdder:
         index: The index.
         device: Where torch computes.
         dtype: Of the products that assign keys to lists.
-        encodes: Whether torch computes PQ codes too; on a CPU faiss is faster at them.
+        encodes: Whether torch computes PQ codes too.
     """
 
     def __init__(self, index: Any, device: torch.device, dtype: torch.dtype, encodes: bool) -> None:
@@ -30,24 +32,38 @@ class TorchAdder:
         self.ivf: Any = faiss.downcast_index(faiss.extract_index_ivf(index))
         self.transforms = transforms(index)
         self.centroids = centroids_of(self.ivf).to(device)
-        bits = self.ivf.pq.nbits if hasattr(self.ivf, "pq") else 0
-        self.quantizer = _codebooks(self.ivf, device) if encodes and bits in (4, 8) else None
+        self.quantizer = _codebooks(self.ivf, device) if encodes and _encodable(self.ivf) else None
         # The codes of fast-scan are interleaved in a way that faiss makes out of plain codes only as a whole.
         self.loose = _without_fast_scan(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
         self.packed = True
 
     @classmethod
-    def for_index(cls, index: Any, device: str | None) -> TorchAdder | None:
-        """One for the index, or None if faiss is faster or has to do it itself."""
+    def for_index(cls, index: Any, device: str | None, some_keys: Tensor) -> TorchAdder | None:
+        """One for the index, or None if faiss is faster, or has to do it itself.
+
+        Args:
+            index: An index of any kind, trained.
+            device: Where torch computes; None: CUDA if there is, else the CPU.
+            some_keys: (n, dimension), which faiss and torch add in a race if torch has nothing but the CPU.
+        """
         ivf, place = inverted_lists(index), device_for(device)
-        if ivf is None or not all(isinstance(transform, faiss.LinearTransform) for transform in transforms(index)):
+        if ivf is None or ivf.ntotal or not all(isinstance(each, faiss.LinearTransform) for each in transforms(index)):
             return None
-        if isinstance(ivf, faiss.IndexIVFFastScan) and (
-            place.type == "cpu" or ivf.ntotal or not isinstance(ivf, faiss.IndexIVFPQFastScan)
-        ):
+        dtypes, fast_scan = product_dtypes(place), isinstance(ivf, faiss.IndexIVFFastScan)
+        if place.type != "cpu":
+            return cls(index, place, dtypes[0], True) if _encodable(ivf) or not fast_scan else None
+        if fast_scan:
             return None
-        dtype = product_dtype(place, centroids_of(ivf), ivf.quantizer)
-        return None if dtype is None else cls(index, place, dtype, encodes=place.type != "cpu")
+        trial, ids = some_keys[:TRIAL].cpu(), torch.arange(len(some_keys[:TRIAL]))
+        scratch = faiss.clone_index(index)
+        ways: dict[tuple[torch.dtype, bool] | None, Callable[[], object]] = {
+            (dtype, encodes): partial(cls(scratch, place, dtype, encodes).add, trial, ids)
+            for dtype in dtypes
+            for encodes in ((False, True) if _encodable(ivf) else (False,))
+        }
+        usual = partial(scratch.add_with_ids, np.ascontiguousarray(trial.numpy()), ids.numpy())
+        best = fastest(None, usual, ways)
+        return None if best is None else cls(index, place, *best)
 
     def add(self, keys: Tensor, ids: Tensor) -> None:
         """Add keys, (n, dimension), under their ids, (n,) int64 on the CPU."""
@@ -84,6 +100,11 @@ class TorchAdder:
         vectors, numbers = np.ascontiguousarray(points.cpu().numpy()), lists.cpu().numpy()
         pointers = (faiss.swig_ptr(array) for array in (vectors, ids.numpy(), numbers))
         ivf.add_core(len(vectors), *pointers)
+
+
+def _encodable(ivf: Any) -> bool:
+    """Whether torch can compute the codes."""
+    return hasattr(ivf, "pq") and ivf.pq.nbits in (4, 8)
 
 
 def _codebooks(ivf: Any, device: torch.device) -> ProductQuantizer:

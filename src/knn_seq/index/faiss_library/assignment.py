@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from knn_seq.index.blas import cpu_flags
+from knn_seq.index.faiss_library import faiss
 from knn_seq.quantize import nearest_centroids
 
-TRIAL = 2048  # keys that each way assigns in a round of the race
+T = TypeVar("T")
+
+TRIAL = 1024  # keys that each way assigns in a round of the race
 ROUNDS = 3
 CLEARLY = 0.7  # of faiss's time: a way through torch has to be worth its detour
 
@@ -21,29 +26,43 @@ def device_for(name: str | None) -> torch.device:
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def product_dtype(device: torch.device, centroids: Tensor, quantizer: Any) -> torch.dtype | None:
-    """In what torch should assign keys to lists; None: the quantizer of faiss is faster.
+def product_dtypes(device: torch.device) -> tuple[torch.dtype, ...]:
+    """In what torch may compare keys with centroids on a device: what is likely to be fastest there."""
+    if device.type == "cuda":
+        return (torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32,)
+    if device.type == "cpu" and {"amx_bf16", "avx512_bf16"} & cpu_flags():
+        return torch.float32, torch.bfloat16
+    return (torch.float32,)
 
-    An accelerator always takes it, in half precision.  On a CPU faiss and torch race for some milliseconds: their
-    libraries know different CPUs, and some of those compute in bfloat16.
 
-    Args:
-        device: Where torch computes.
-        centroids: (lists, dimension), on the CPU.
-        quantizer: Holds the same centroids.
+def product_dtype(device: torch.device, lists: int, dimension: int) -> torch.dtype | None:
+    """In what torch should compare keys with the centroids of so many lists; None: faiss is faster.
+
+    An accelerator always takes it.  On a CPU faiss and torch race for some milliseconds: their libraries know different
+    CPUs.
     """
+    dtypes = product_dtypes(device)
     if device.type != "cpu":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+        return dtypes[0]
     generator = torch.Generator().manual_seed(0)
-    keys = centroids[torch.randint(len(centroids), (TRIAL,), generator=generator)]
-    keys = keys + centroids.std() * torch.randn(keys.shape, generator=generator)
-    limit = CLEARLY * _seconds(lambda: quantizer.search(keys.numpy(), 1))
-    times = {
-        kind: _seconds(lambda: nearest_centroids(keys, centroids, dtype=kind))  # noqa: B023
-        for kind in (torch.float32, torch.bfloat16)
+    centroids = torch.randn(lists, dimension, generator=generator)
+    keys = torch.randn(TRIAL, dimension, generator=generator)
+    flat = faiss.IndexFlatL2(dimension)
+    flat.add(centroids.numpy())
+    ways: dict[torch.dtype | None, Callable[[], object]] = {
+        dtype: partial(nearest_centroids, keys, centroids, dtype=dtype) for dtype in dtypes
     }
-    fastest = min(times, key=lambda kind: times[kind])
-    return fastest if times[fastest] < limit else None
+    return fastest(None, lambda: flat.search(keys.numpy(), 1), ways)
+
+
+def fastest(usual: T, usual_way: Callable[[], object], others: Mapping[T, Callable[[], object]]) -> T:
+    """The name of the way that takes the least time; the usual one unless another is clearly faster."""
+    best, limit = usual, CLEARLY * _seconds(usual_way)
+    for name, way in others.items():
+        seconds = _seconds(way)
+        if seconds < limit:
+            best, limit = name, seconds
+    return best
 
 
 def centroids_of(ivf: Any) -> Tensor:

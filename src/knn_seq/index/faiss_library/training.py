@@ -99,10 +99,7 @@ def _train_lists(ivf: Any, points: Tensor) -> None:
     """Find the centroids of the lists in torch, where that is faster."""
     if len(points) < ivf.nlist or ivf.quantizer.ntotal:
         return
-    rivals = torch.randn(ivf.nlist, ivf.d, generator=torch.Generator().manual_seed(0))
-    flat = faiss.IndexFlatL2(ivf.d)
-    flat.add(rivals.numpy())
-    dtype = product_dtype(points.device, rivals, flat)
+    dtype = product_dtype(points.device, ivf.nlist, ivf.d)
     if dtype is None:
         return
     spherical = ivf.metric_type == faiss.METRIC_INNER_PRODUCT
