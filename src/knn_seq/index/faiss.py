@@ -26,7 +26,6 @@ from knn_seq.storage.atomic import disk_errors
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
 WIDE = 256  # dimensions beyond which reading a key to rank it costs more than finding another candidate
 SPARE = 8  # candidates beyond k in an exact search
-WORTH_A_RACE = 4096  # keys: fewer are added before it is known who would add them faster
 
 
 @INDEXES.register("faiss")
@@ -162,7 +161,7 @@ class FaissIndex(SearchIndex):
         if not self.index.is_trained:
             raise UserError(f"The recipe '{self.recipe}' has to be trained before keys are added.")
         self._searcher = None
-        if not self._raced and len(keys) >= WORTH_A_RACE:
+        if not self._raced:
             self._adder, self._raced = TorchAdder.for_index(self.index, self.options["device"], keys), True
         if self._adder is not None:
             self._adder.add(keys, ids)
@@ -292,8 +291,7 @@ class FaissIndex(SearchIndex):
 
 
 def _read(path: Path, mapped: bool) -> Any:
-    # faiss before 1.11 maps inverted lists only
-    return faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP) if mapped else 0)
+    return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
 
 
 def _array(vectors: Tensor) -> NDArray[np.float32]:

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from knn_seq.index.faiss_library import faiss
-from knn_seq.index.faiss_library.assignment import TRIAL, centroids_of, device_for, fastest, product_dtypes
+from knn_seq.index.faiss_library.assignment import (
+    RACE_WORK,
+    TRIAL,
+    centroids_of,
+    device_for,
+    fastest,
+    product_dtypes,
+)
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 from knn_seq.index.faiss_library.training import apply_transform
 from knn_seq.quantize import ProductQuantizer, nearest_centroids
@@ -44,7 +51,7 @@ class TorchAdder:
         Args:
             index: An index of any kind, trained.
             device: Where torch computes; None: CUDA if there is, else the CPU.
-            some_keys: (n, dimension), which faiss and torch add in a race if torch has nothing but the CPU.
+            some_keys: (n, dimension), the first of many; faiss and torch race for them if there is only the CPU.
         """
         ivf, place = inverted_lists(index), device_for(device)
         if ivf is None or ivf.ntotal or not all(isinstance(each, faiss.LinearTransform) for each in transforms(index)):
@@ -52,7 +59,7 @@ class TorchAdder:
         dtypes, fast_scan = product_dtypes(place), isinstance(ivf, faiss.IndexIVFFastScan)
         if place.type != "cpu":
             return cls(index, place, dtypes[0], True) if _encodable(ivf) or not fast_scan else None
-        if fast_scan:
+        if fast_scan or len(some_keys) * ivf.nlist * ivf.d < RACE_WORK:
             return None
         trial, ids = some_keys[:TRIAL].cpu(), torch.arange(len(some_keys[:TRIAL]))
         scratch = faiss.clone_index(index)

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 TRIAL = 1024  # keys that each way assigns in a round of the race
 ROUNDS = 3
+# Multiplications from which a race pays.  Below, faiss does it all, and the same keys always give the same index.
+RACE_WORK = 1_000_000_000
 CLEARLY = 0.7  # of faiss's time: a way through torch has to be worth its detour
 
 
@@ -35,8 +37,8 @@ def product_dtypes(device: torch.device) -> tuple[torch.dtype, ...]:
     return (torch.float32,)
 
 
-def product_dtype(device: torch.device, lists: int, dimension: int) -> torch.dtype | None:
-    """In what torch should compare keys with the centroids of so many lists; None: faiss is faster.
+def product_dtype(device: torch.device, points: int, lists: int, dimension: int) -> torch.dtype | None:
+    """In what torch should compare so many points with the centroids of so many lists; None: faiss is faster.
 
     An accelerator always takes it.  On a CPU faiss and torch race for some milliseconds: their libraries know different
     CPUs.
@@ -44,6 +46,8 @@ def product_dtype(device: torch.device, lists: int, dimension: int) -> torch.dty
     dtypes = product_dtypes(device)
     if device.type != "cpu":
         return dtypes[0]
+    if points * lists * dimension < RACE_WORK:
+        return None
     generator = torch.Generator().manual_seed(0)
     centroids = torch.randn(lists, dimension, generator=generator)
     keys = torch.randn(TRIAL, dimension, generator=generator)

@@ -99,7 +99,7 @@ def _train_lists(ivf: Any, points: Tensor) -> None:
     """Find the centroids of the lists in torch, where that is faster."""
     if len(points) < ivf.nlist or ivf.quantizer.ntotal:
         return
-    dtype = product_dtype(points.device, ivf.nlist, ivf.d)
+    dtype = product_dtype(points.device, len(points), ivf.nlist, ivf.d)
     if dtype is None:
         return
     spherical = ivf.metric_type == faiss.METRIC_INNER_PRODUCT
