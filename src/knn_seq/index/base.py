@@ -236,7 +236,7 @@ class SearchIndex(ABC):
 
     def lend_keys(self, keys: NDArray[Any]) -> None:
         """Let the index read the keys that it was made of, (entries, dimension); the id of an entry is its row."""
-        raise NotImplementedError
+        raise UserError(f"{type(self).__name__} does not rank by stored keys: it needs none.")
 
     @property
     def mergeable(self) -> bool:
@@ -250,15 +250,15 @@ class SearchIndex(ABC):
 
     def clear(self) -> None:
         """Forget all entries, and nothing that was learned; for mergeable indexes."""
-        raise NotImplementedError
+        raise UserError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
 
     def merge(self, part: SearchIndex) -> None:
         """Take over all entries of an index that was trained as this one; for mergeable indexes."""
-        raise NotImplementedError
+        raise UserError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
 
     def merge_on_disk(self, parts: Sequence[Path], folder: Path) -> None:
         """Merge saved parts into that folder without holding them in memory; for those that can stay on disk."""
-        raise NotImplementedError
+        raise UserError(f"{type(self).__name__} has to lie in memory: it cannot be merged on disk.")
 
     def training_size(self, entries: int) -> int:
         """How many keys of so many `build` trains on; 0: there is nothing to learn."""
