@@ -135,7 +135,7 @@ class _IndexBuilder:
             self.index.merge_on_disk(parts, finished)
         else:
             for part in parts:
-                self.index.merge(self.cls.load(part))
+                self.index.merge(self.cls.load(part, to_change=True))
             self.index.save(finished)
         self._publish(finished)
         return {"type": self.type, **self.index.describe()}
@@ -165,7 +165,7 @@ class _IndexBuilder:
     def _train(self) -> None:
         trained = self.work / "trained"
         if (trained / DESCRIPTION).exists():
-            self.index = self.cls.load(trained)
+            self.index = self.cls.load(trained, to_change=True)
         elif self.index.training_size(len(self.keys)):
             self.index.train_on_sample(self.keys, memory=int(WORKING_SHARE * self.budget))
             self.index.save(trained)
@@ -178,7 +178,7 @@ class _IndexBuilder:
         saved = [(part / DESCRIPTION).exists() for part in parts]
         if any(saved) and not self.index.mergeable:  # each holds all that were before it
             last = max(i for i, there in enumerate(saved) if there)
-            self.index = self.cls.load(parts[last])
+            self.index = self.cls.load(parts[last], to_change=True)
             saved[: last + 1] = [True] * (last + 1)
         merged = self.index.mergeable and (on_disk or len(parts) > 1)
         already = sum(stop - start for (start, stop), there in zip(spans, saved, strict=True) if there)

@@ -57,6 +57,7 @@ class SearchIndex(ABC):
                 raise UserError(f"{type(self).__name__} has no option '{option}': it has {known}.")
         self.dimension, self.metric, self.recipe = dimension, metric, recipe
         self.options: dict[str, Any] = {**self.default_options, **options}
+        self.to_change = True  # what is loaded for searching only may stay on the disk
         self.removed = False  # whether entries were taken out, so that numbers are no longer used up to the size
 
     @classmethod
@@ -178,8 +179,14 @@ class SearchIndex(ABC):
         write_json(folder / DESCRIPTION, {**self.describe(), "bytes": size})
 
     @classmethod
-    def load(cls, folder: Path, **search_options: Any) -> SearchIndex:
-        """The index that `save` wrote, with other search options where they are given."""
+    def load(cls, folder: Path, to_change: bool = False, **search_options: Any) -> SearchIndex:
+        """The index that `save` wrote.
+
+        Args:
+            folder: Where it was saved.
+            to_change: Entries will be added or merged, so none may be mapped from the disk.
+            **search_options: Other ones than it was saved with.
+        """
         path = folder / cls.file_name
         try:
             description = read_json(folder / DESCRIPTION)
@@ -195,6 +202,7 @@ class SearchIndex(ABC):
         if size != expected:
             raise UserError(f"{path} is damaged ({size:,} bytes instead of {expected:,}): build the index again.")
         index = cls(**known, **options)
+        index.to_change = to_change
         index._load(path)
         index.removed = bool(description.get("removed"))
         return index

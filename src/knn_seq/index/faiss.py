@@ -264,7 +264,7 @@ class FaissIndex(SearchIndex):
 
     def _load(self, path: Path) -> None:
         lists_apart = path.with_name(LISTS_NAME).exists()
-        self._mapped = lists_apart or path.stat().st_size >= MAPPED_BYTES
+        self._mapped = lists_apart or (path.stat().st_size >= MAPPED_BYTES and not self.to_change)
         try:
             self.index = read_with_lists(path) if lists_apart else _read(path, self._mapped)
         except (RuntimeError, MemoryError) as error:
