@@ -98,7 +98,7 @@ def test_bad_lines_are_counted(save_model, tmp_path):
 def test_strict_stops_at_a_bad_line(save_model, tmp_path):
     corpus = tmp_path / "train.tsv"
     corpus.write_text("4 5\t6 7\nalone\n")
-    with pytest.raises(UserError, match="Line 2 of train.tsv is bad"):
+    with pytest.raises(UserError, match=r"Line 2 of train\.tsv is bad"):
         Datastore.build(tmp_path / "store", save_model(), corpus, strict=True, quiet=True)
 
 

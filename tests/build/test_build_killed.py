@@ -41,7 +41,7 @@ def undisturbed(tmp_path_factory, save_model):
 def test_a_killed_build_goes_on(place, count, undisturbed, tmp_path):
     model, corpus, wanted = undisturbed
     assert build(tmp_path / "store", model, corpus, place, count) == -signal.SIGKILL
-    with pytest.raises(Exception, match="not complete|not a datastore"):
+    with pytest.raises(Exception, match=r"not complete|not a datastore"):
         Datastore(tmp_path / "store")
     assert build(tmp_path / "store", model, corpus) == 0
     assert_same(Datastore(tmp_path / "store"), wanted)
