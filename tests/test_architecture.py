@@ -25,6 +25,7 @@ ROOMS = [
     "storage",
     "quantize",
     "index",
+    "sentences",
     "retrieve",
     "combine",
     "steer",

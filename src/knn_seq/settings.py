@@ -45,6 +45,7 @@ class SearchSettings:
 
     retriever: str = "full"
     combiner: str = "fixed"
+    subset_size: int | None = None  # sentences whose tokens are searched; None: the retriever's own default
     index: str | None = None  # the name of one of the datastore's indexes; None: its default one
     k: int = 16
     temperature: float = 100.0
@@ -57,6 +58,7 @@ class SearchSettings:
         _require(self.k >= 1, "k must be at least 1", self.k)
         _require(self.temperature > 0, "the temperature must be greater than 0", self.temperature)
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
+        _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)
         _require(self.nprobe is None or self.nprobe >= 1, "nprobe must be at least 1", self.nprobe)
         _require(self.ef_search is None or self.ef_search >= 1, "ef-search must be at least 1", self.ef_search)
         _require(

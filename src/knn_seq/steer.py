@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.combine import Combiner
-from knn_seq.models import Step
+from knn_seq.models import Source, Step
 from knn_seq.retrieve import Retriever
 
 
@@ -19,10 +19,10 @@ class NeighbourSteer:
         retriever: Finds neighbours.
         combiner: Mixes their votes with the model's distribution.
         k: How many neighbours.
-        sources: The source tokens of the batch.
+        sources: The sentences of the batch.
     """
 
-    def __init__(self, retriever: Retriever, combiner: Combiner, k: int, sources: Sequence[Sequence[int]]) -> None:
+    def __init__(self, retriever: Retriever, combiner: Combiner, k: int, sources: Sequence[Source]) -> None:
         self.retriever, self.combiner, self.k = retriever, combiner, k
         self.prepared = retriever.prepare(sources)
 

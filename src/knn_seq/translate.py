@@ -11,7 +11,7 @@ from typing import Any
 from knn_seq.combine import COMBINERS
 from knn_seq.datastore import Datastore
 from knn_seq.errors import UserError
-from knn_seq.models import Model, load_model
+from knn_seq.models import Model, Source, load_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.retrieve import RETRIEVERS, Retriever
 from knn_seq.settings import DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
@@ -64,34 +64,39 @@ class Translator:
         if isinstance(sources, str):
             raise UserError("Give a list of sentences, not one string.")
         search, decoding = self.settings(settings)
-        whole = self.model.tokenizer.encode_sources(list(sources))
-        tokens = [self._cut(sentence) for sentence in whole]
+        read, cut = self.read(sources)
         results = [Translation("", source, []) for source in sources]
-        full = [i for i in sorted(range(len(sources)), key=lambda i: -len(tokens[i])) if sources[i].strip()]
+        full = [i for i in sorted(range(len(sources)), key=lambda i: -len(read[i].tokens)) if sources[i].strip()]
         for start in range(0, len(full), decoding.batch_size):
             batch = full[start : start + decoding.batch_size]
-            outputs = self._generate([tokens[i] for i in batch], search, decoding)
+            outputs = self._generate([read[i] for i in batch], search, decoding)
             for i, nbest in zip(batch, outputs, strict=True):
                 best, *others = [Translation(self.model.tokenizer.decode(o), sources[i], o) for o in nbest]
-                best.alternatives, best.source_cut = others, len(tokens[i]) < len(whole[i])
+                best.alternatives, best.source_cut = others, cut[i]
                 results[i] = best
             if on_progress is not None:
                 on_progress(len(batch))
         return results
 
+    def read(self, sources: Sequence[str]) -> tuple[list[Source], list[bool]]:
+        """The sentences with their tokens, and which of them were cut to the length that the model can read."""
+        whole, limit = self.model.tokenizer.encode_sources(list(sources)), self.model.max_length
+        cut = [limit is not None and len(tokens) > limit for tokens in whole]
+        for i, long in enumerate(cut):
+            if long:
+                whole[i] = [*whole[i][: limit - 1], whole[i][-1]]  # type: ignore[operator]
+        return [Source(text, tokens) for text, tokens in zip(sources, whole, strict=True)], cut
+
     def _generate(
-        self, sources: list[list[int]], search: SearchSettings, decoding: DecodingSettings
+        self, sources: list[Source], search: SearchSettings, decoding: DecodingSettings
     ) -> list[list[list[int]]]:
+        tokens = [source.tokens for source in sources]
         with self._lock:
             if search.weight == 0:
-                return self.model.generate(sources, decoding)
+                return self.model.generate(tokens, decoding)
             combiner = COMBINERS.get(search.combiner)(search)
             steer = NeighbourSteer(self.retriever(search), combiner, search.k, sources)
-            return self.model.generate(sources, decoding, steer)
-
-    def _cut(self, tokens: list[int]) -> list[int]:
-        limit = self.model.max_length
-        return tokens if limit is None or len(tokens) <= limit else [*tokens[: limit - 1], tokens[-1]]
+            return self.model.generate(tokens, decoding, steer)
 
     def retriever(self, search: SearchSettings | None = None) -> Retriever:
         """The retriever for these settings, opened once."""
@@ -100,7 +105,7 @@ class Translator:
         plain = SearchSettings()
         key = replace(search, k=plain.k, temperature=plain.temperature, weight=plain.weight, combiner=plain.combiner)
         if key not in self._retrievers:
-            self._retrievers[key] = RETRIEVERS.get(search.retriever).open(self.store, search)
+            self._retrievers[key] = RETRIEVERS.get(search.retriever).open(self.store, search, self.model)
         return self._retrievers[key]
 
     def settings(self, options: dict[str, Any]) -> tuple[SearchSettings, DecodingSettings]:

@@ -77,8 +77,8 @@ def _explain_one(translator: Translator, translation: Translation, **settings: o
         return Explanation(translation, [])
     search, _ = translator.settings(settings)
     store, tokenizer = translator.store, translator.model.tokenizer
-    source = tokenizer.encode_sources([translation.source])[0]
-    queries, log_probs = translator.model.score([TokenPair(source, translation.tokens)])
+    [source], _ = translator.read([translation.source])
+    queries, log_probs = translator.model.score([TokenPair(source.tokens, translation.tokens)])
     retriever, combiner = translator.retriever(search), COMBINERS.get(search.combiner)(search)
     sentences = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
     neighbours = retriever.retrieve(queries, sentences, search.k, retriever.prepare([source]))
@@ -87,7 +87,7 @@ def _explain_one(translator: Translator, translation: Translation, **settings: o
     right = (votes * (neighbours.values == targets.unsqueeze(1))).sum(dim=1)
     weights = combiner.weights(neighbours).masked_fill(~neighbours.found.any(dim=1), 0.0)
     model = log_probs.exp()
-    rows = store.values.row_of(neighbours.ids.cpu().numpy())
+    rows, positions = store.locate(neighbours.ids.cpu().numpy())
     evidence = []
     for t, token in enumerate(translation.tokens):
         evidence.append(
@@ -101,7 +101,7 @@ def _explain_one(translator: Translator, translation: Translation, **settings: o
                     Vote(
                         entry=entry,
                         sentence=int(rows[t, i]),
-                        position=entry - int(store.values.offsets[rows[t, i]]),
+                        position=int(positions[t, i]),
                         token=tokenizer.token(int(neighbours.values[t, i])),
                         distance=float(neighbours.distances[t, i]),
                         share=float(votes[t, i]),

@@ -13,6 +13,13 @@ from knn_seq.registry import Registry
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 
+class Source(NamedTuple):
+    """A sentence to translate, as a person and as the model reads it."""
+
+    text: str
+    tokens: Sequence[int]
+
+
 class TokenPair(NamedTuple):
     """A sentence pair as the model sees it."""
 
@@ -79,6 +86,10 @@ class Model(ABC):
     @abstractmethod
     def score(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
         """The keys, (tokens, dimension), and log p_MT of every target token, (tokens,) float32."""
+
+    @abstractmethod
+    def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """The mean of what the model makes of each source's tokens before it translates, (sources, width) float32."""
 
     @abstractmethod
     def generate(

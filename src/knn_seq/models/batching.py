@@ -29,3 +29,9 @@ def spans(starts: Sequence[int], lengths: Sequence[int], device: torch.device) -
     before = torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
     columns = torch.arange(len(rows)) - before + torch.repeat_interleave(torch.tensor(starts), sizes)
     return rows.to(device), columns.to(device)
+
+
+def masked_mean(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean over the real places of each row, (batch, width) float32, of states, (batch, time, width)."""
+    weights = mask.unsqueeze(2).to(torch.float32)
+    return (states.float() * weights).sum(dim=1) / weights.sum(dim=1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.models.base import PairTokenizer, TokenPair
-from knn_seq.models.batching import pad
+from knn_seq.models.batching import masked_mean, pad
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import ModelSettings
 
@@ -41,6 +41,13 @@ class DecoderOnlyModel(NetworkModel):
     def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """The prompts and their mask, (batch, time)."""
         return pad(sources, self.padding, self.device, left=True)
+
+    @torch.no_grad()
+    def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """The mean of the last layer's states over the prompt."""
+        tokens, mask = pad(sources, self.padding, self.device)
+        output = self.network.base_model(input_ids=tokens, attention_mask=mask, use_cache=False)
+        return masked_mean(output.last_hidden_state, mask)
 
     def next_logits(self, state: Any, sentences: Tensor, prefixes: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """See `NetworkModel.next_logits`."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from knn_seq.models.base import PairTokenizer, TokenPair
-from knn_seq.models.batching import pad
+from knn_seq.models.batching import masked_mean, pad
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import ModelSettings
 
@@ -61,6 +61,11 @@ class EncoderDecoderModel(NetworkModel):
         """The encoder's states, (batch, time, width), and the mask of the source."""
         tokens, mask = pad(sources, self.padding, self.device)
         return self.network.get_encoder()(input_ids=tokens, attention_mask=mask, return_dict=True)[0], mask
+
+    def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """The mean of the encoder's states."""
+        states, mask = self.decoding_state(sources)
+        return masked_mean(states, mask)
 
     def next_logits(self, state: Any, sentences: Tensor, prefixes: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """See `NetworkModel.next_logits`."""

@@ -47,6 +47,10 @@ class Ensemble(Model):
         others = [model.score(pairs)[1].to(log_probs.device) for model in self.followers]
         return keys, _log_mean([log_probs, *others])
 
+    def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """The lead's."""
+        return self.lead.sentence_vectors(sources)
+
     def generate(
         self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, steer: Steer | None = None
     ) -> list[list[list[int]]]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from knn_seq.models import Model, Source
 from knn_seq.neighbours import Neighbours
 from knn_seq.registry import Registry
 from knn_seq.settings import SearchSettings
-from knn_seq.storage import DatastoreFolder
 
 
 class Retriever(ABC):
@@ -17,15 +17,11 @@ class Retriever(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, store: DatastoreFolder, settings: SearchSettings) -> Retriever:
-        """The retriever for a datastore."""
+    def open(cls, store: Any, settings: SearchSettings, model: Model) -> Retriever:
+        """The retriever for what is searched, nearly always a `DatastoreFolder`, and the model that asks."""
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> Any:
-        """Whatever `retrieve` needs to know of a batch, made once before its first step.
-
-        Args:
-            sources: The source tokens of each sentence.
-        """
+    def prepare(self, sources: Sequence[Source]) -> Any:
+        """Whatever `retrieve` needs to know of a batch, made once before its first step."""
         return None
 
     @abstractmethod

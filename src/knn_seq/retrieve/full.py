@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.index import SearchIndex, open_index
+from knn_seq.models import Model
 from knn_seq.neighbours import Neighbours
 from knn_seq.retrieve.base import RETRIEVERS, Retriever
 from knn_seq.settings import SearchSettings
@@ -26,7 +27,7 @@ class FullRetriever(Retriever):
         self.index, self.values = index, values
 
     @classmethod
-    def open(cls, store: DatastoreFolder, settings: SearchSettings) -> FullRetriever:
+    def open(cls, store: DatastoreFolder, settings: SearchSettings, model: Model | None = None) -> FullRetriever:
         """With the index that the settings name, or the datastore's default one."""
         return cls(open_index(store, settings), store.values.items)
 

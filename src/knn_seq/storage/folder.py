@@ -4,7 +4,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from knn_seq.errors import UserError
 from knn_seq.storage.keys import open_keys
@@ -92,6 +93,12 @@ class DatastoreFolder:
     def texts(self) -> TextFile:
         """Source and target text of each sentence pair."""
         return TextFile(self.text_path)
+
+    def locate(self, entries: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The sentence pair of each entry and its place in the target, both in the same shape; -1 for no entry."""
+        ids = np.asarray(entries, np.int64)
+        sentences = self.values.row_of(ids)
+        return sentences, np.where(ids < 0, -1, ids - self.values.offsets[np.maximum(sentences, 0)])
 
     def __bool__(self) -> bool:
         return True  # not len(), which would open a file

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knn_seq.models import Model, Source
+from knn_seq.registry import Registry
+
+
+class SentenceSearch(ABC):
+    """Finds the sentences of a corpus whose sources are like a given one.
+
+    There are two kinds, by vectors (`VectorSearch`) and by words (`LexicalSearch`).
+
+    Args:
+        option: What stands behind the colon of its name, such as the model in `transformers:NAME`.
+        model: The translation model.
+    """
+
+    def __init__(self, option: str, model: Model) -> None:
+        self.option, self.model = option, model
+
+    @abstractmethod
+    def nearest(self, sources: Sequence[Source], n: int) -> NDArray[np.int64]:
+        """The numbers of the n most similar sentences, (sources, n), best first; -1 where there are fewer."""
+
+
+SENTENCES: Registry[SentenceSearch] = Registry("sentences")
+
+
+def sentence_search(spec: str, model: Model) -> Any:
+    """The search that a user names in one word: NAME or NAME:OPTION."""
+    name, _, option = spec.partition(":")
+    return SENTENCES.get(name.replace("-", "_"))(option, model)

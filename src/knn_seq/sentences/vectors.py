@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from knn_seq.index import SearchIndex
+from knn_seq.models import Source
+from knn_seq.sentences.base import SentenceSearch
+
+
+class VectorSearch(SentenceSearch):
+    """Sentences are like each other if their vectors are near; a new encoder is a subclass with `encode`."""
+
+    metric = "cosine"
+    index: SearchIndex  # of the vectors of all sentences, set by whoever builds or opens a datastore
+
+    @abstractmethod
+    def encode(self, sources: Sequence[Source]) -> Tensor:
+        """A vector for each sentence, (sources, dimension) float32; the batch is of a size that fits into memory."""
+
+    def nearest(self, sources: Sequence[Source], n: int) -> NDArray[np.int64]:
+        """See `SentenceSearch.nearest`."""
+        found: NDArray[np.int64] = self.index.search(self.encode(sources), n)[1].cpu().numpy()
+        return found
