@@ -38,13 +38,13 @@ def start_server() -> None:
         os.environ["PYTHONPATH"] = before
 
 
-def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0) -> int:
+def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0, **settings: str) -> int:
     """Build; at the `count`-th call of the function `place` ("module/Class:name") the process is killed.
 
     Returns:
         The exit code, -SIGKILL if it was killed.
     """
-    return _run(_build, store, model, corpus, place, count)
+    return _run(_build, store, model, corpus, place, count, settings)
 
 
 def reindex(store: Path, recipe: str, memory: str, part_entries: int, place: str = "", count: int = 0) -> int:
@@ -61,11 +61,12 @@ def _run(target: Callable[..., None], *arguments: object) -> int:
     return process.exitcode
 
 
-def _build(store: Path, model: str, corpus: Path, place: str, count: int) -> None:
+def _build(store: Path, model: str, corpus: Path, place: str, count: int, settings: dict[str, str]) -> None:
     torch.set_num_threads(1)
     tokens.LINES_PER_CHUNK = 50
     _kill_when(place, count)
-    Datastore.build(store, model, corpus, quiet=True, workers=1, checkpoint_seconds=0, batch_tokens=200, index="Flat")
+    common = {"workers": 1, "checkpoint_seconds": 0, "batch_tokens": 200, "index": "Flat"}
+    Datastore.build(store, model, corpus, quiet=True, **common, **settings)
 
 
 def _reindex(store: Path, recipe: str, memory: str, part_entries: int, place: str, count: int) -> None:

@@ -26,6 +26,7 @@ ROOMS = [
     "quantize",
     "index",
     "sentences",
+    "memory",
     "retrieve",
     "combine",
     "steer",

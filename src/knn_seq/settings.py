@@ -34,6 +34,9 @@ class BuildSettings:
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # processes that tokenize
     index: str = "auto"  # a faiss factory string, another index's name or NAME:RECIPE; "auto": chosen by size
     metric: str = "l2"
+    sentences: str | None = None  # what finds sentences for subset search: encoder, bm25 ...; None: no subset search
+    sentence_index: str = "auto"  # of sentence vectors, as `index`
+    codes: str = "auto"  # of keys for subset search, such as "OPQ64,PQ64"; "auto": chosen by size
     memory: str | int | None = None  # that building the index may take, such as "8GB"; None: half of what is free
     checkpoint_seconds: float = 15.0  # how much work a kill may cost
     calibration_sentences: int = 256  # sentences held out in turn to choose k, temperature and weight; 0: none

@@ -8,9 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from knn_seq.combine import COMBINERS
+from knn_seq.corpus import Corpus
 from knn_seq.datastore import Datastore
 from knn_seq.errors import UserError
+from knn_seq.memory import TranslationMemory
 from knn_seq.models import Model, Source, load_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.retrieve import RETRIEVERS, Retriever
@@ -18,38 +22,102 @@ from knn_seq.settings import DecodingSettings, ModelSettings, SearchSettings, ov
 from knn_seq.steer import NeighbourSteer
 from knn_seq.translation import Translation
 
+# How a translation memory is calibrated: in seconds, and for few keys, of which far neighbours are no use.
+CALIBRATION_SENTENCES = 32
+CALIBRATION_K = (2, 4, 8, 16, 32)
+CALIBRATION_FLOOR = 0.05
+
 
 class Translator:
-    """Translates with a model that a datastore adapts to its domain.
+    """Translates with a model that a datastore, or a translation memory, adapts to its domain.
 
     Args:
         store: The datastore or its folder.
-        model: The model, if it is not to be loaded from where it was when the datastore was built.
+        model: The model: a hub name, a path, BACKEND:NAME or a loaded one.  A datastore needs it only if it is no
+            longer where it was when the datastore was built.
         ensemble: Further models with the same vocabulary that decide together with the first.
         device: Where the models run; None: CUDA if there is, else the CPU.
         dtype: What they compute in; None: what the keys were computed in.
-        **settings: Other defaults than the datastore's own: any field of `SearchSettings` or `DecodingSettings`.
+        memory: Instead of a datastore, sentence pairs that are searched as they are: a TSV or JSON-lines file, a
+            corpus, or an opened memory.  Without a temperature, k, temperature and weight are measured on a few of
+            them, which takes seconds.
+        quiet: Show no progress while a memory is made ready.
+        **settings: Other defaults than the datastore's own: any field of `SearchSettings` or `DecodingSettings`; with a
+            memory also of `ModelSettings`, such as `source_lang` and `target_lang`.
     """
 
     def __init__(
         self,
-        store: Datastore | str | Path,
+        store: Datastore | str | Path | None = None,
         model: str | Model | None = None,
         ensemble: Sequence[str | Model] = (),
         device: str | None = None,
         dtype: str | None = None,
+        *,
+        memory: TranslationMemory | Corpus | str | Path | None = None,
+        quiet: bool = False,
         **settings: Any,
     ) -> None:
-        self.store = store if isinstance(store, Datastore) else Datastore(store)
-        reject_unknown(settings, SearchSettings, DecodingSettings)
-        self.search = override(self.store.search_settings, settings)
+        self.store, wanted, self.search = self._opened(store, memory, model, settings, quiet)
+        self.search = override(self.search, settings)
         self.decoding = override(DecodingSettings(), settings)
-        wanted = override(self.store.model_settings, {"device": device, "dtype": dtype})
+        wanted = override(wanted, {"device": device, "dtype": dtype})
         lead = _loaded(model or wanted.name, wanted)
-        self.store.require_fitting(lead)
+        if isinstance(self.store, Datastore):
+            self.store.require_fitting(lead)
         self.model = Ensemble([lead, *(_loaded(other, wanted) for other in ensemble)]) if ensemble else lead
         self._retrievers: dict[SearchSettings, Retriever] = {}
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
+        if isinstance(self.store, TranslationMemory) and settings.get("temperature") is None and self.search.weight:
+            self.search = override(override(self.search, self._calibrated(self.store, quiet)), settings)
+
+    @staticmethod
+    def _opened(
+        store: Datastore | str | Path | None,
+        memory: TranslationMemory | Corpus | str | Path | None,
+        model: str | Model | None,
+        settings: dict[str, Any],
+        quiet: bool,
+    ) -> tuple[Datastore | TranslationMemory, ModelSettings, SearchSettings]:
+        """What is searched, and its own settings of the model and of the search."""
+        if store is not None and memory is not None:
+            raise UserError("Give a datastore or a translation memory, not both.")
+        if store is not None:
+            reject_unknown(settings, SearchSettings, DecodingSettings)
+            store = store if isinstance(store, Datastore) else Datastore(store)
+            return store, store.model_settings, store.search_settings
+        if memory is None:
+            raise UserError("Give a datastore's folder or a translation memory (--memory).")
+        if model is None:
+            raise UserError("A translation memory does not say which model it is for: give one (--model).")
+        reject_unknown(settings, SearchSettings, DecodingSettings, ModelSettings)
+        if not isinstance(memory, TranslationMemory):
+            memory = TranslationMemory.open(memory, quiet)
+        wanted = ModelSettings(model if isinstance(model, str) else model.settings.name)
+        return memory, override(wanted, settings), SearchSettings(retriever="memory", combiner="distance")
+
+    def _calibrated(self, memory: TranslationMemory, quiet: bool) -> dict[str, Any]:
+        from knn_seq.build.calibrate import HeldOut, most_likely
+
+        chosen = np.random.default_rng(0).permutation(len(memory))[:CALIBRATION_SENTENCES].tolist()
+        sources, cut = self.read([memory.texts[number][0] for number in chosen])
+        targets = self.model.tokenizer.encode_targets([memory.texts[number][1] for number in chosen])
+        longest = self.model.max_length or max(map(len, targets))
+        sample = [
+            HeldOut(number, source, target)
+            for number, source, target, too_long in zip(chosen, sources, targets, cut, strict=True)
+            if not too_long and len(target) <= longest
+        ]
+        return most_likely(
+            self.retriever(),
+            memory.locate,
+            self.model,
+            sample,
+            self.search.combiner,
+            quiet,
+            k_choices=CALIBRATION_K,
+            floor=CALIBRATION_FLOOR,
+        )
 
     def translate(
         self, sources: Sequence[str], on_progress: Callable[[int], None] | None = None, **settings: Any
@@ -95,7 +163,7 @@ class Translator:
             if search.weight == 0:
                 return self.model.generate(tokens, decoding)
             combiner = COMBINERS.get(search.combiner)(search)
-            steer = NeighbourSteer(self.retriever(search), combiner, search.k, sources)
+            steer = NeighbourSteer(self.retriever(search), combiner, search, sources)
             return self.model.generate(tokens, decoding, steer)
 
     def retriever(self, search: SearchSettings | None = None) -> Retriever:
@@ -103,7 +171,8 @@ class Translator:
         search = search or self.search
         # What is looked for may change from call to call; only where and how decides what has to be opened.
         plain = SearchSettings()
-        key = replace(search, k=plain.k, temperature=plain.temperature, weight=plain.weight, combiner=plain.combiner)
+        varying = ("k", "temperature", "weight", "combiner", "subset_size")
+        key = replace(search, **{name: getattr(plain, name) for name in varying})
         if key not in self._retrievers:
             self._retrievers[key] = RETRIEVERS.get(search.retriever).open(self.store, search, self.model)
         return self._retrievers[key]

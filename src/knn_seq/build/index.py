@@ -35,10 +35,39 @@ def store_index(
     folder: DatastoreFolder, settings: BuildSettings, quiet: bool, name: str = DEFAULT_INDEX
 ) -> dict[str, Any]:
     """Build an index of the keys under that name, or go on with it; returns what the manifest says of it."""
+    return build_index(folder.keys, folder.index_folder(name), settings, origin(folder), quiet)
+
+
+def origin(folder: DatastoreFolder) -> dict[str, Any]:
+    """What the keys of a datastore depend on."""
+    return {"model": folder.manifest.model.fingerprint, "corpus": folder.manifest.corpus.identity}
+
+
+def build_index(
+    keys: NDArray[Any],
+    final: Path,
+    settings: BuildSettings,
+    origin: dict[str, Any],
+    quiet: bool,
+    label: str = "index",
+) -> dict[str, Any]:
+    """Build an index, or go on with it, and put it into the place of one that may be there.
+
+    Args:
+        keys: (entries, dimension).
+        final: The index's folder.
+        settings: Which index, its metric, and the memory that it may take.
+        origin: What the keys depend on: what was begun for others is thrown away.
+        quiet: Show no progress.
+        label: What to call it meanwhile.
+
+    Returns:
+        What the manifest says of it.
+    """
     budget = memory_budget(settings.memory)
-    entries, dimension = folder.keys.shape
+    entries, dimension = keys.shape
     kind, recipe = index_kind(settings.index, entries, dimension, settings.metric, int(INDEX_SHARE * budget))
-    return _IndexBuilder(folder, name, kind, recipe, settings, budget, quiet).run()
+    return _IndexBuilder(keys, final, kind, recipe, settings, budget, origin, quiet, label).run()
 
 
 def reindex(
@@ -99,20 +128,21 @@ def index_kind(
 class _IndexBuilder:
     def __init__(
         self,
-        folder: DatastoreFolder,
-        name: str,
+        keys: NDArray[Any],
+        final: Path,
         kind: str,
         recipe: str | None,
         settings: BuildSettings,
         budget: int,
+        origin: dict[str, Any],
         quiet: bool,
+        label: str,
     ) -> None:
-        self.keys: NDArray[Any] = folder.keys
-        self.final = folder.index_folder(name)
-        self.work = self.final.with_name(f".{name}.building")
+        self.keys, self.final = keys, final
+        self.work = final.with_name(f".{final.name}.building")
         self.type, self.cls, self.budget, self.quiet = kind, INDEXES.get(kind), budget, quiet
         self.index: SearchIndex = self.cls(self.keys.shape[1], settings.metric, recipe)
-        self.label = f"index {recipe or kind}"
+        self.label = f"{label} {recipe or kind}"
         self.last_save, self.save_seconds = time.monotonic(), 0.0
         self.expected_bytes = self.index.expected_memory(len(self.keys))
         self.identity = {
@@ -120,8 +150,7 @@ class _IndexBuilder:
             "recipe": recipe,
             "metric": settings.metric,
             "keys": list(self.keys.shape),
-            "model": folder.manifest.model.fingerprint,
-            "corpus": folder.manifest.corpus.identity,
+            **origin,
         }
 
     def run(self) -> dict[str, Any]:
@@ -219,7 +248,6 @@ class _IndexBuilder:
         return max(min(PART_ENTRIES, int(WORKING_SHARE * self.budget / per_entry)), 1)
 
     def _publish(self, finished: Path) -> None:
-        """Put the finished index in the place of one that may be there."""
         if self.final.exists():
             self.final.rename(self.work / "replaced")
         publish_folder(finished, self.final)

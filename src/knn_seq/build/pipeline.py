@@ -12,6 +12,7 @@ from typing import Any
 from knn_seq.build.calibrate import calibrate
 from knn_seq.build.index import DEFAULT_INDEX, store_index
 from knn_seq.build.keys import store_keys
+from knn_seq.build.subset import require_possible, store_subset
 from knn_seq.build.text import PROGRESS_NAME, store_text
 from knn_seq.corpus import Corpus
 from knn_seq.errors import UserError
@@ -44,6 +45,8 @@ def build_datastore(
     settings = settings or BuildSettings()
     if settings.key_dtype not in KEY_DTYPES:
         raise UserError(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
+    if settings.sentences is not None:
+        require_possible(model, settings, settings.metric)
     folder = DatastoreFolder(path)
     with folder.lock():
         manifest = _begin(folder, model, corpus, settings)
@@ -78,7 +81,10 @@ class _Builder:
             self.manifest.steps[step] = {"state": "done"}
             self.folder.save(self.manifest)
         (self.folder.path / PROGRESS_NAME).unlink(missing_ok=True)
-        return bool(unfinished)
+        prepared = self.settings.sentences is not None and store_subset(
+            self.folder, self.model, self.settings, self.quiet
+        )
+        return bool(unfinished) or prepared
 
     def _text(self) -> None:
         counts = store_text(self.folder, self.corpus, self.model.tokenizer, self.settings, self.quiet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from knn_seq.cli.options import add_corpus_options, add_model_options, chosen, columns_of
+from knn_seq.cli.options import add_corpus_options, add_model_options, add_subset_options, chosen, columns_of
 
 HELP = "build a datastore from parallel text"
 EXAMPLE = "knn-seq build store/ --model firefox:pt-en --corpus train.tsv"
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", help="that building the index may take, such as 8GB (default: half of what is free)"
     )
+    add_subset_options(parser)
     parser.add_argument("--batch-tokens", type=int, help="tokens in a batch of the key computation (default 4096)")
     parser.add_argument("--workers", type=int, help="processes that tokenize (default: one a core)")
     add_model_options(parser)

@@ -10,9 +10,9 @@ from knn_seq.cli.options import (
     add_decoding_options,
     add_model_options,
     add_search_options,
-    chosen,
     columns_of,
 )
+from knn_seq.cli.searched import add_searched_options, open_translator
 
 HELP = "score the model alone and with neighbours on a test set"
 EXAMPLE = "knn-seq evaluate store/ --test test.tsv --json scores.json"
@@ -20,10 +20,9 @@ EXAMPLE = "knn-seq evaluate store/ --test test.tsv --json scores.json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("store", help="the datastore's folder")
+    add_searched_options(parser)
     add_corpus_options(parser, "test", "the test set")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
-    parser.add_argument("--model", help="the model, if it is no longer where it was")
     add_search_options(parser)
     add_decoding_options(parser)
     add_model_options(parser)
@@ -37,9 +36,8 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.corpus import SentencePair, open_corpus
     from knn_seq.errors import UserError
     from knn_seq.evaluate import compare
-    from knn_seq.settings import DecodingSettings, SearchSettings
+    from knn_seq.models.base import absolute_name
     from knn_seq.storage.atomic import write_json
-    from knn_seq.translate import Translator
 
     corpus = open_corpus(
         arguments.test, source=arguments.source, target=arguments.target, columns=columns_of(arguments.columns)
@@ -49,13 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"There is no usable sentence pair in {corpus.describe()}.")
     if arguments.json and not Path(arguments.json).resolve().parent.is_dir():
         raise UserError(f"The folder of {arguments.json} does not exist.")
-    translator = Translator(
-        arguments.store,
-        model=arguments.model,
-        device=arguments.device,
-        dtype=arguments.dtype,
-        **chosen(arguments, SearchSettings, DecodingSettings),
-    )
+    translator = open_translator(arguments)
     neighbours = {name: value for name, value in asdict(translator.search).items() if value is not None}
     comparison = compare(
         translator,
@@ -66,5 +58,6 @@ def run(arguments: argparse.Namespace) -> None:
     )
     print(comparison.table())
     if arguments.json:
-        report = {"datastore": str(arguments.store), "model": translator.store.manifest.model.spec}
+        searched = {"memory": arguments.memory} if arguments.store is None else {"datastore": arguments.store}
+        report = {**searched, "model": absolute_name(translator.model.settings.name)}
         write_json(Path(arguments.json), report | {"decoding": asdict(translator.decoding)} | comparison.to_dict())

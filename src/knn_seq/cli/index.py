@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from knn_seq.cli.options import add_model_options, add_subset_options, chosen
+
 if TYPE_CHECKING:
     from knn_seq.storage import DatastoreFolder
 
-HELP = "build, check, list or remove indexes of a datastore"
+HELP = "build, check, list or remove indexes of a datastore, or prepare it for subset search"
 EXAMPLE = 'knn-seq index store/ --index "OPQ64,IVF4096_HNSW32,PQ64" --check'
 PARTS = ("ivf_lists", "hnsw_edges", "pq_subspaces", "opq", "pca", "transformed_dimension")
 
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parts.add_argument("--opq", action="store_true", default=None, help="rotate the keys for product quantization")
     parts.add_argument("--pca", action="store_true", default=None, help="project the keys first")
     parts.add_argument("--transformed-dimension", type=int, metavar="D", help="of rotated or projected keys")
+    add_subset_options(parser)
     check = parser.add_argument_group("check", "Recall and speed on some of the datastore's own keys.")
     check.add_argument("--check", action="store_true", help="compare with exact search")
     check.add_argument("-k", type=int, default=64, help="neighbours (default 64)")
@@ -40,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", help="of the index to build (default: its recipe), or to check (default: that in use)"
     )
+    parser.add_argument("--model", help="that computes sentence vectors, if it is no longer where it was")
+    add_model_options(parser)
     parser.add_argument("--remove", metavar="NAME", help="remove the index of that name")
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
 
@@ -51,6 +56,12 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.storage import DatastoreFolder
 
     recipe, store = _recipe(arguments), DatastoreFolder(arguments.store)
+    if arguments.sentences:
+        _prepare_subsets(arguments)
+        if not recipe and not arguments.check:
+            return
+    elif arguments.codes or arguments.sentence_index:
+        raise UserError("--codes and --sentence-index are for subset search: give --sentences, too.")
     if arguments.remove is not None:
         if recipe or arguments.check or arguments.default:
             raise UserError("--remove goes with no other action: give it alone.")
@@ -125,6 +136,24 @@ def _build(arguments: argparse.Namespace, recipe: str) -> str:
         manifest = DatastoreFolder(arguments.store).manifest
         print(_line(name, manifest.indexes[name], name == manifest.default_index))
     return name
+
+
+def _prepare_subsets(arguments: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    from knn_seq.build.subset import prepare_subsets
+    from knn_seq.datastore import Datastore
+    from knn_seq.models import load_model
+    from knn_seq.settings import BuildSettings, ModelSettings, override
+
+    store = Datastore(arguments.store)
+    wanted = override(store.model_settings, chosen(arguments, ModelSettings))
+    model = load_model(replace(wanted, name=arguments.model or wanted.name))
+    store.require_fitting(model)
+    options = {"sentences": arguments.sentences, "sentence_index": arguments.sentence_index, "codes": arguments.codes}
+    settings = override(BuildSettings(), options)
+    if not prepare_subsets(arguments.store, model, settings, arguments.quiet):
+        print(f"{arguments.store} is prepared for these subsets already; nothing was done.")
 
 
 def _check(arguments: argparse.Namespace, store: DatastoreFolder, name: str | None) -> None:

@@ -42,6 +42,7 @@ def describe(folder: DatastoreFolder) -> str:
         "entries": f"{counts.tokens:,}",
         "keys": f"{keys.kind}, {keys.dimension} × {keys.dtype}",
         **{f"index {name}": _index(index) for name, index in manifest.indexes.items()},
+        **({"subsets": _subsets(manifest.subset)} if manifest.subset else {}),
         "settings": ", ".join(f"{name} {value}" for name, value in defaults.items()) or "none yet",
         "on disk": f"{size / 1e6:,.1f} MB",
         "state": _state(manifest.unfinished_step()),
@@ -51,6 +52,10 @@ def describe(folder: DatastoreFolder) -> str:
 
 def _index(index: dict[str, object]) -> str:
     return f"{index['type']} {index.get('recipe', '')} {index.get('metric', '')}".strip()
+
+
+def _subsets(subset: dict[str, object]) -> str:
+    return f"sentences by {subset['sentences']}, codes {subset['codes']}"
 
 
 def _state(unfinished: str | None) -> str:

@@ -41,8 +41,26 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--nprobe", type=int, help="inverted lists visited for a query")
     group.add_argument("--ef-search", type=int, help="the same for graph indexes")
     group.add_argument("--refine-factor", type=int, help="times k candidates that are ranked anew")
-    group.add_argument("--retriever", help="full, or one of an installed package")
-    group.add_argument("--combiner", help="fixed, or one of an installed package")
+    group.add_argument("--retriever", help="full, subset, memory, or one of an installed package")
+    group.add_argument("--subset-size", type=int, metavar="N", help="sentences that subset and memory search in")
+    group.add_argument("--combiner", help="fixed, distance, or one of an installed package")
+
+
+def add_subset_options(parser: argparse.ArgumentParser) -> None:
+    """What subset search needs."""
+    group = parser.add_argument_group("subset search", "Search only the sentences that are like the one to translate.")
+    group.add_argument(
+        "--sentences",
+        nargs="?",
+        const="encoder",
+        metavar="SEARCH",
+        help="what finds such sentences: encoder (the model's own; default), bm25, tfidf, transformers:NAME, "
+        "sentence-transformers:NAME",
+    )
+    group.add_argument("--sentence-index", metavar="RECIPE", help='of sentence vectors (default "auto")')
+    group.add_argument(
+        "--codes", metavar="RECIPE", help='of keys, such as "OPQ64,PQ64" or "Flat" for none (default "auto")'
+    )
 
 
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
-from knn_seq.cli.options import add_decoding_options, add_model_options, add_search_options, chosen
+from knn_seq.cli.options import add_decoding_options, add_model_options, add_search_options
+from knn_seq.cli.searched import add_searched_options, open_translator
 from knn_seq.errors import UserError
 
 HELP = "translate standard input, a sentence a line"
@@ -20,11 +21,10 @@ LINES_AT_ONCE = 1024  # sorted by length and batched together
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("store", help="the datastore's folder")
+    add_searched_options(parser)
     parser.add_argument("--input", metavar="FILE", help="instead of standard input")
     parser.add_argument("--output", metavar="FILE", help="instead of standard output")
     parser.add_argument("--nbest", type=int, help="that many outputs for each line, as number ||| output")
-    parser.add_argument("--model", help="the model, if it is no longer where it was")
     parser.add_argument("--ensemble", action="append", default=[], metavar="MODEL", help="a further model to join in")
     add_search_options(parser)
     add_decoding_options(parser)
@@ -35,19 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Translate chunk by chunk, so that endless input works."""
     from knn_seq.progress import Progress
-    from knn_seq.settings import DecodingSettings, SearchSettings
-    from knn_seq.translate import Translator
 
     with ExitStack() as files:
         source = files.enter_context(_reading(arguments.input)) if arguments.input else sys.stdin
-        translator = Translator(
-            arguments.store,
-            model=arguments.model,
-            ensemble=arguments.ensemble,
-            device=arguments.device,
-            dtype=arguments.dtype,
-            **chosen(arguments, SearchSettings, DecodingSettings),
-        )
+        translator = open_translator(arguments, arguments.ensemble)
         target = files.enter_context(_writing(arguments.output)) if arguments.output else sys.stdout
         number = cut = 0
         with Progress("translate", None, "sentences", quiet=arguments.quiet) as progress:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,12 +10,17 @@ from knn_seq.neighbours import Neighbours
 from knn_seq.registry import Registry
 from knn_seq.settings import SearchSettings
 
+LARGEST_WEIGHT = 1 - 2**-24  # the float32 below 1
+
 
 class Combiner(ABC):
     """How neighbours vote for the next token, and how much their vote counts against the model's.
 
     The mixture itself, p(y) = λ·p_kNN(y) + (1−λ)·p_MT(y), is the same for all; a combiner says what p_kNN and λ are.
+    The settings' weight bears on λ only.
     """
+
+    largest_temperature: ClassVar[float] = 4.0  # times the median distance, that is worth trying
 
     def __init__(self, settings: SearchSettings) -> None:
         self.settings = settings
@@ -26,6 +32,14 @@ class Combiner(ABC):
     @abstractmethod
     def weights(self, neighbours: Neighbours) -> Tensor:
         """λ of each row that has neighbours, (rows,)."""
+
+    def mixture_weights(self, neighbours: Neighbours) -> Tensor:
+        """λ as it enters the mixture, (rows,): 0 without neighbours, and always less than 1.
+
+        What the neighbours don't vote for must stay possible: their tokens may all be banned later in the search.
+        """
+        empty = ~neighbours.found.any(dim=1)
+        return self.weights(neighbours).clamp(max=LARGEST_WEIGHT).masked_fill(empty, 0.0)
 
     def combine(self, log_probs: Tensor, neighbours: Neighbours) -> Tensor:
         """The logarithm of the mixture.
@@ -39,8 +53,7 @@ class Combiner(ABC):
         Returns:
             log p, (rows, vocabulary); a row without neighbours is log p_MT as it was.
         """
-        empty = ~neighbours.found.any(dim=1)
-        weight = self.weights(neighbours).masked_fill(empty, 0.0).unsqueeze(1)
+        weight = self.mixture_weights(neighbours).unsqueeze(1)
         rest = torch.log1p(-weight)
         shares = sum_by_value(neighbours.values, self.votes(neighbours))
         retrieved = log_probs.gather(1, neighbours.values) + rest

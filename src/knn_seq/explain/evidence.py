@@ -17,7 +17,7 @@ from knn_seq.translation import Translation
 class Vote:
     """One neighbour of one output token."""
 
-    entry: int  # of the datastore
+    entry: int  # of the datastore or the translation memory
     sentence: int  # the sentence pair that the entry belongs to
     position: int  # the place of the entry's token in its target sentence
     token: str
@@ -50,7 +50,7 @@ class Explanation:
         return sum(math.log(evidence.probability) for evidence in self.tokens)
 
     def sentences(self) -> list[tuple[int, float]]:
-        """The datastore's sentences that spoke for what was written, with the mass they brought, most first."""
+        """The sentences searched that spoke for what was written, with the mass they brought, most first."""
         mass: dict[int, float] = defaultdict(float)
         for evidence in self.tokens:
             for vote in evidence.votes:
@@ -80,12 +80,12 @@ def _explain_one(translator: Translator, translation: Translation, **settings: o
     [source], _ = translator.read([translation.source])
     queries, log_probs = translator.model.score([TokenPair(source.tokens, translation.tokens)])
     retriever, combiner = translator.retriever(search), COMBINERS.get(search.combiner)(search)
-    sentences = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
-    neighbours = retriever.retrieve(queries, sentences, search.k, retriever.prepare([source]))
+    sentences = torch.zeros(len(queries), dtype=torch.int64)
+    neighbours = retriever.retrieve(queries, sentences, search.k, retriever.prepare([source], search.subset_size))
     targets = torch.tensor(translation.tokens, device=queries.device)
     votes = combiner.votes(neighbours)
     right = (votes * (neighbours.values == targets.unsqueeze(1))).sum(dim=1)
-    weights = combiner.weights(neighbours).masked_fill(~neighbours.found.any(dim=1), 0.0)
+    weights = combiner.mixture_weights(neighbours)
     model = log_probs.exp()
     rows, positions = store.locate(neighbours.ids.cpu().numpy())
     evidence = []

@@ -18,7 +18,7 @@ from knn_seq.index.faiss_library.adding import TorchAdder
 from knn_seq.index.faiss_library.disk import LISTS_NAME, can_stay_on_disk, merge_on_disk, read_with_lists, require_whole
 from knn_seq.index.faiss_library.gpu import on_gpus
 from knn_seq.index.faiss_library.layers import bytes_in, expected_bytes, inverted_lists, layers, transforms
-from knn_seq.index.faiss_library.stored_keys import view_of
+from knn_seq.index.faiss_library.stored_keys import ranked_by_cosine, view_of
 from knn_seq.index.faiss_library.training import least_sample, train
 from knn_seq.index.recipe import REFINE_KEYS, default_recipe, training_size
 from knn_seq.storage.atomic import disk_errors
@@ -215,15 +215,9 @@ class FaissIndex(SearchIndex):
         return self._keys
 
     def _ranked_by_cosine(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The stored keys are not of length one, so faiss cannot rank by them as they lie there."""
-        keys, opened = self._lent_keys(), self._opened_searcher()
+        opened = self._opened_searcher()
         _, candidates = opened.search(queries, min(k * self.options["refine_factor"], len(self)))
-        rows = torch.from_numpy(keys[candidates.clip(min=0)].astype(np.float32))  # (queries, candidates, dimension)
-        near = torch.nn.functional.normalize(rows, dim=2) @ torch.from_numpy(queries)[:, :, None]
-        numbers = (2 - 2 * near[:, :, 0]).clamp_(min=0).numpy()
-        numbers[candidates < 0] = np.inf
-        order = np.argsort(numbers, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(candidates, order, axis=1)
+        return ranked_by_cosine(self._lent_keys(), queries, candidates, k)
 
     def _exact(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Distances as sums of squared differences: out of a matrix product they lack the last digits.

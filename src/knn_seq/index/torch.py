@@ -162,7 +162,7 @@ class TorchIndex(SearchIndex):
     def _rounding(self, queries: Tensor) -> Tensor:
         """How much a distance out of a product may differ from an exact one, (n,)."""
         # Errors of single additions cancel each other, like steps of a random walk: 4 times their expected sum.
-        relative = 4 * math.sqrt(self.dimension) * 2**-24 + _product_rounding()
+        relative = 4 * math.sqrt(self.dimension) * 2**-24 + product_rounding()
         widest = torch.stack([block.squares.amax() for block in self._blocks]).amax().sqrt()
         longest = widest + self._centre.square().sum().sqrt()
         asked = (queries - self._centre).square().sum(dim=1).sqrt()
@@ -225,7 +225,7 @@ def _device(name: Any) -> torch.device:
     return device
 
 
-def _product_rounding() -> float:
+def product_rounding() -> float:
     """How much torch rounds the factors of a product, relative to them; the user may have allowed it."""
     try:
         return {"highest": 0.0, "high": 2**-11}.get(torch.get_float32_matmul_precision(), 2**-8)

@@ -34,7 +34,7 @@ class Step:
     queries: Tensor  # (rows, dimension): the hidden states, in the model's dtype
     log_probs: Tensor  # (rows, vocabulary): log p_MT, float32
     prefixes: Tensor  # (rows, t): the tokens generated so far
-    sentences: Tensor  # (rows,): each row's sentence in the batch
+    sentences: Tensor  # (rows,): each row's sentence in the batch, on the CPU: no device has to be asked for it
 
 
 Steer = Callable[[Step], Tensor]

@@ -28,6 +28,7 @@ class EncoderDecoderModel(NetworkModel):
         self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings, prefix: Sequence[int]
     ) -> None:
         self.prefix = list(prefix)
+        self._read: tuple[list[Sequence[int]], Tensor] | None = None  # a batch and what the encoder made of it
         self.padding = network.config.pad_token_id or 0
         super().__init__(network, tokenizer, vocabulary, settings)
 
@@ -35,19 +36,26 @@ class EncoderDecoderModel(NetworkModel):
         tokens, mask = pad([pair.source for pair in pairs], self.padding, self.device)
         # The decoder sees only what stands before, so its padding, at the end, needs no mask.
         decoder_tokens, _ = pad([[*self.prefix, *pair.target[:-1]] for pair in pairs], self.padding, self.device)
-        inputs = {"input_ids": tokens, "attention_mask": mask, "decoder_input_ids": decoder_tokens}
+        inputs = self._encoded([pair.source for pair in pairs], tokens)
+        inputs |= {"attention_mask": mask, "decoder_input_ids": decoder_tokens}
         return inputs, [len(self.prefix) - 1] * len(pairs)
 
     def _decoding_inputs(self, sources: Sequence[Sequence[int]]) -> dict[str, Any]:
         tokens, mask = pad(sources, self.padding, self.device)
         prefix = torch.tensor([self.prefix], device=self.device).expand(len(sources), -1)
         # The target language stands in the prefix, so nothing has to be forced.
-        return {
-            "input_ids": tokens,
+        return self._encoded(sources, tokens) | {
             "attention_mask": mask,
             "decoder_input_ids": prefix,
             "forced_bos_token_id": None,
         }
+
+    def _encoded(self, sources: Sequence[Sequence[int]], tokens: Tensor) -> dict[str, Any]:
+        """What the encoder has made of a batch, if it was the last that it read, or the tokens that it is to read."""
+        read, self._read = self._read, None
+        if read is not None and read[0] == list(sources):
+            return {"encoder_outputs": BaseModelOutput(read[1])}
+        return {"input_ids": tokens}
 
     def _positions(self) -> int | None:
         positions = getattr(self.network.config, "max_position_embeddings", None)
@@ -63,8 +71,9 @@ class EncoderDecoderModel(NetworkModel):
         return self.network.get_encoder()(input_ids=tokens, attention_mask=mask, return_dict=True)[0], mask
 
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        """The mean of the encoder's states."""
+        """The mean of the encoder's states, which are kept for what comes next with the same batch."""
         states, mask = self.decoding_state(sources)
+        self._read = (list(sources), states)
         return masked_mean(states, mask)
 
     def next_logits(self, state: Any, sentences: Tensor, prefixes: Tensor, cache: Any) -> tuple[Tensor, Any]:

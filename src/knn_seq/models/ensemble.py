@@ -35,6 +35,7 @@ class Ensemble(Model):
         self.fingerprint = self.lead.fingerprint
         self.architecture = self.lead.architecture
         self.dimension = self.lead.dimension
+        self.device = self.lead.device
         self.max_length = min((model.max_length for model in models if model.max_length is not None), default=None)
 
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:

@@ -45,7 +45,7 @@ def steering(network: Any, key_hook: KeyHook, steer: Steer, sentences: int) -> I
             queries=key_hook.states(rows)[:, -1],
             log_probs=torch.log_softmax(output.logits[:, -1].float(), dim=-1),
             prefixes=prefix[:, forced:],
-            sentences=torch.arange(rows, device=prefix.device) // (rows // sentences),
+            sentences=torch.arange(rows) // (rows // sentences),
         )
         output.logits = steer(step).unsqueeze(1)
         return output

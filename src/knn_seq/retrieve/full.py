@@ -9,7 +9,7 @@ from torch import Tensor
 from knn_seq.index import SearchIndex, open_index
 from knn_seq.models import Model
 from knn_seq.neighbours import Neighbours
-from knn_seq.retrieve.base import RETRIEVERS, Retriever
+from knn_seq.retrieve.base import RETRIEVERS, Retriever, require_datastore
 from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder
 
@@ -29,6 +29,7 @@ class FullRetriever(Retriever):
     @classmethod
     def open(cls, store: DatastoreFolder, settings: SearchSettings, model: Model | None = None) -> FullRetriever:
         """With the index that the settings name, or the datastore's default one."""
+        require_datastore(store, "full")
         return cls(open_index(store, settings), store.values.items)
 
     def retrieve(self, queries: Tensor, sentences: Tensor, k: int, prepared: Any = None) -> Neighbours:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,15 @@ class SentenceSearch(ABC):
 
 
 SENTENCES: Registry[SentenceSearch] = Registry("sentences")
+
+
+def absolute_spec(spec: str) -> str:
+    """The name of a search that means the same from any folder."""
+    name, _, option = spec.partition(":")
+    path, _, pooling = option.rpartition(":")
+    if os.path.exists(option):
+        return f"{name}:{os.path.abspath(option)}"
+    return f"{name}:{os.path.abspath(path)}:{pooling}" if path and os.path.exists(path) else spec
 
 
 def sentence_search(spec: str, model: Model) -> Any:

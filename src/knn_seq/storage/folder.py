@@ -50,6 +50,21 @@ class DatastoreFolder:
         """A vector of each source sentence."""
         return self.path / "sentences.h5"
 
+    @property
+    def sentence_index_folder(self) -> Path:
+        """What finds source sentences that are like another."""
+        return self.path / "sentences"
+
+    @property
+    def codes_path(self) -> Path:
+        """The code of each key."""
+        return self.path / "codes.h5"
+
+    @property
+    def codec_path(self) -> Path:
+        """What turns keys into codes."""
+        return self.path / "codec.faiss"
+
     def index_folder(self, name: str) -> Path:
         """The folder of the index of that name."""
         if not name or name.startswith(".") or "/" in name or "\\" in name:
@@ -88,6 +103,16 @@ class DatastoreFolder:
     def keys(self) -> NDArray[Any]:
         """The key of each entry, (entries, dimension)."""
         return open_keys(self.keys_path)
+
+    @cached_property
+    def sentence_vectors(self) -> NDArray[Any]:
+        """A vector of each source sentence, (sentences, dimension)."""
+        return open_keys(self.sentences_path, "vectors")
+
+    @cached_property
+    def codes(self) -> NDArray[Any]:
+        """The code of each entry's key, (entries, bytes) uint8."""
+        return open_keys(self.codes_path, "codes")
 
     @cached_property
     def texts(self) -> TextFile:

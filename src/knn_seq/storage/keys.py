@@ -16,32 +16,41 @@ from knn_seq.storage.flat import FlatWriter, create_flat, open_flat
 KEYS = "keys"
 
 
-def open_keys(path: Path) -> NDArray[Any]:
-    """The keys of a datastore, (entries, dimension), as a read-only memory map."""
-    keys = open_flat(path).get(KEYS)
+def open_keys(path: Path, name: str = KEYS) -> NDArray[Any]:
+    """The keys of a datastore, (entries, dimension), or other rows of that name, as a read-only memory map."""
+    keys = open_flat(path).get(name)
     if keys is None or keys.ndim != 2:
-        raise UserError(f"{path} holds no keys.")
+        raise UserError(f"{path} holds no {name}.")
     return keys
 
 
 class KeyWriter:
-    """Writes keys in any order into a file of known shape, in such a way that it can go on after a kill."""
+    """Writes keys in any order into a file of known shape, in such a way that it can go on after a kill.
 
-    def __init__(self, path: Path, finished: bool = False) -> None:
-        self.path, self.finished = path, finished
+    Sentence vectors and codes are written the same way, under their own names.
+    """
+
+    def __init__(self, path: Path, finished: bool = False, name: str = KEYS) -> None:
+        self.path, self.finished, self.name = path, finished, name
         self._writer = FlatWriter(path if finished else partial_of(path))
 
     @classmethod
     def open_or_create(
-        cls, path: Path, shape: tuple[int, int], dtype: DTypeLike, identity: Mapping[str, Any] | None = None
+        cls,
+        path: Path,
+        shape: tuple[int, int],
+        dtype: DTypeLike,
+        identity: Mapping[str, Any] | None = None,
+        name: str = KEYS,
     ) -> tuple[KeyWriter, dict[str, Any] | None]:
         """Go on with a file that fits, or begin a new one.
 
         Args:
             path: The final file, which `finish` makes.
             shape: Entries and dimension.
-            dtype: float16 or float32.
+            dtype: float16 or float32, of codes uint8.
             identity: What the keys depend on (model, corpus); a file with another one does not fit.
+            name: What the rows are called in the file.
 
         Returns:
             The writer, and what the last `checkpoint` stored, or None.  If the final file is there already, the writer
@@ -49,26 +58,26 @@ class KeyWriter:
         """
         mark = json.dumps(identity or {}, sort_keys=True)
         for finished in (True, False):
-            writer = cls._open_fitting(path, shape, np.dtype(dtype), mark, finished)
+            writer = cls._open_fitting(path, shape, np.dtype(dtype), mark, finished, name)
             if writer is not None:
                 return writer, writer._progress()
         _progress_path(path).unlink(missing_ok=True)  # first, or a kill now would leave it with a file it is not of
-        create_flat(partial_of(path), {KEYS: (shape, dtype)}, {"identity": mark})
-        return cls(path), None
+        create_flat(partial_of(path), {name: (shape, dtype)}, {"identity": mark})
+        return cls(path, name=name), None
 
     def write(self, start: int, keys: ArrayLike) -> None:
         """Write keys, (rows, dimension), from row `start` on.
 
         Best given in the file's dtype: numpy converts to float16 fifteen times more slowly than torch.
         """
-        dtype = self._writer.extents[KEYS].dtype
+        dtype = self._writer.extents[self.name].dtype
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(keys, dtype)
         if not _all_finite(rows):
             raise UserError(
                 f"The model gives keys that {dtype} cannot hold: build with float32 keys, or check the model."
             )
-        self._writer.write(KEYS, start, rows)
+        self._writer.write(self.name, start, rows)
 
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
         """Bring all keys to the disk, and remember how far they go in the caller's own words."""
@@ -97,13 +106,13 @@ class KeyWriter:
 
     @classmethod
     def _open_fitting(
-        cls, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], mark: str, finished: bool
+        cls, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], mark: str, finished: bool, name: str
     ) -> KeyWriter | None:
         try:
-            writer = cls(path, finished)
+            writer = cls(path, finished, name)
         except UserError:  # not there, or a kill cut its making short
             return None
-        extent = writer._writer.extents.get(KEYS)
+        extent = writer._writer.extents.get(name)
         if (
             extent
             and (extent.shape, extent.dtype) == (shape, dtype)

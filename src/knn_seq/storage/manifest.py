@@ -94,6 +94,7 @@ class Manifest(Record):
     counts: Counts = field(default_factory=Counts)
     indexes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: type, recipe, metric, ...
     default_index: str | None = None
+    subset: dict[str, Any] = field(default_factory=dict)  # sentences, codes, ...: what subset search was prepared with
     defaults: dict[str, Any] = field(default_factory=dict)  # k, temperature, weight, retriever, combiner
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: {"state": "running" or "done", ...}
     created_with: str = __version__

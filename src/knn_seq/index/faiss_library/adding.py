@@ -100,7 +100,7 @@ class TorchAdder:
     def _add_to(self, ivf: Any, points: Tensor, lists: Tensor, ids: Tensor) -> None:
         if self.quantizer is not None:
             residuals = points - self.centroids[lists] if ivf.by_residual else points
-            codes = _packed(self.quantizer.encode(residuals), ivf.pq.nbits)
+            codes = packed_codes(self.quantizer.encode(residuals), ivf.pq.nbits)
             rows = torch.cat([_little_endian(lists, ivf.coarse_code_size()), codes], 1)
             ivf.add_sa_codes(np.ascontiguousarray(rows.cpu().numpy()), ids.numpy())
             return
@@ -126,7 +126,7 @@ def _without_fast_scan(ivf: Any) -> Any:
     return loose
 
 
-def _packed(codes: Tensor, bits: int) -> Tensor:
+def packed_codes(codes: Tensor, bits: int) -> Tensor:
     """Codes, (n, subspaces), as faiss lays them out: two 4-bit ones share a byte, the first in its lower half."""
     if bits == 8:
         return codes

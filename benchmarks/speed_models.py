@@ -1,0 +1,123 @@
+"""Models and datastores for measuring speed: weights may be random and keys made up, sizes and text are real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from knn_seq import Datastore
+from knn_seq.corpus import SentencePair, open_corpus, split_corpus
+from knn_seq.demo.run import write_tsv
+from knn_seq.models import Model, TokenPair, load_model
+from knn_seq.models.encoder_decoder import EncoderDecoderModel
+from knn_seq.models.network import NetworkModel
+from knn_seq.settings import ModelSettings
+
+DEMO_CORPUS = Path(__file__).parent.parent / "src" / "knn_seq" / "demo" / "bible.pt-en.tsv.gz"
+VOCABULARY = 32_000
+SIZES = {  # width, feed-forward, layers of each side, heads
+    "marian-base": (512, 2048, 6, 8),
+    "marian-big": (1024, 4096, 6, 16),
+}
+JITTER = 0.05  # of a key's spread: copies are neighbours of each other, not the same
+
+
+def speed_model(name: str) -> NetworkModel:
+    """`firefox`, the real small model, or a Marian network of some size with random weights that never ends."""
+    firefox = load_model(ModelSettings("firefox:pt-en", device="cpu"))
+    assert isinstance(firefox, NetworkModel)
+    if name == "firefox":
+        return firefox
+    width, feed_forward, layers, heads = SIZES[name]
+    torch.manual_seed(0)
+    config = transformers.MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=width,
+        encoder_layers=layers,
+        decoder_layers=layers,
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
+        encoder_ffn_dim=feed_forward,
+        decoder_ffn_dim=feed_forward,
+        pad_token_id=1,
+        eos_token_id=None,  # every output has as many tokens as it may have, so that systems do the same work
+        forced_eos_token_id=None,
+        decoder_start_token_id=1,
+    )
+    network = transformers.MarianMTModel(config)
+    network.generation_config.eos_token_id = None
+    settings = ModelSettings(f"random:{name}", device="cpu")
+    return EncoderDecoderModel(network, firefox.tokenizer, "firefox", settings, [1])
+
+
+class JitteredModel(Model):
+    """Gives a sentence pair that comes again the keys that it had, a little moved: many keys at the price of few.
+
+    Args:
+        model: Computes keys and sentence vectors of pairs that are new.
+    """
+
+    def __init__(self, model: NetworkModel) -> None:
+        self.model = model
+        self.settings, self.tokenizer, self.fingerprint = model.settings, model.tokenizer, model.fingerprint
+        self.architecture, self.dimension, self.max_length = model.architecture, model.dimension, model.max_length
+        self.device = model.device
+        self._keys: dict[tuple[int, ...], Tensor] = {}
+        self._vectors: dict[tuple[int, ...], Tensor] = {}
+        self._random = torch.Generator().manual_seed(0)
+
+    def keys(self, pairs: Sequence[TokenPair]) -> Tensor:
+        """See `Model.keys`."""
+        named = [((*pair.source, -1, *pair.target), pair) for pair in pairs]
+        new = {name: pair for name, pair in named if name not in self._keys}
+        if new:
+            made = torch.split(self.model.keys(list(new.values())), [len(pair.target) for pair in new.values()])
+            self._keys.update(zip(new, made, strict=True))
+        return self._moved(torch.cat([self._keys[name] for name, _ in named]))
+
+    def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """See `Model.sentence_vectors`."""
+        new = [source for source in sources if tuple(source) not in self._vectors]
+        if new:
+            self._vectors.update(zip(map(tuple, new), self.model.sentence_vectors(new), strict=True))
+        return self._moved(torch.stack([self._vectors[tuple(source)] for source in sources]))
+
+    def score(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
+        """See `Model.score`."""
+        return self.model.score(pairs)
+
+    def generate(self, *arguments: Any, **named: Any) -> list[list[list[int]]]:
+        """See `Model.generate`."""
+        return self.model.generate(*arguments, **named)
+
+    def _moved(self, vectors: Tensor) -> Tensor:
+        noise = torch.randn(vectors.shape, generator=self._random)
+        return vectors + JITTER * vectors.std() * noise
+
+
+def speed_store(
+    folder: Path, model: NetworkModel, entries: int, computed: int, **settings: Any
+) -> tuple[Datastore, list[SentencePair]]:
+    """A datastore of about so many entries out of the demo's text, and sentences to translate with it.
+
+    Args:
+        folder: Where it is made, or found.
+        model: The model.
+        entries: How many; beyond those of `computed` sentences they are jittered copies.
+        computed: Sentences of the demo's text whose keys are really computed.
+        **settings: Of the build.
+    """
+    pairs = [line for line in open_corpus(DEMO_CORPUS) if isinstance(line, SentencePair)]
+    train, _, test = split_corpus(pairs, (0, 500), 1)
+    train = train[:: max(len(train) // computed, 1)][:computed]
+    tokens = sum(map(len, model.tokenizer.encode_targets([pair.target for pair in train])))
+    copies = max(round(entries / tokens), 1)
+    write_tsv(folder / "train.tsv", train * copies)
+    source = JitteredModel(model) if copies > 1 else model
+    store = Datastore.build(folder / "store", source, folder / "train.tsv", calibration_sentences=0, **settings)
+    return store, test

@@ -1,0 +1,81 @@
+"""Keys as short codes, for subset search."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knn_seq.build.index import origin
+from knn_seq.index.base import CHUNK_BYTES
+from knn_seq.index.codec import EXACT, SAMPLE, KeyCodec, default_codes
+from knn_seq.index.recipe import REFINE_KEYS
+from knn_seq.progress import Progress
+from knn_seq.settings import BuildSettings
+from knn_seq.storage import DatastoreFolder, KeyWriter
+from knn_seq.storage.atomic import read_json, write_json
+
+
+def store_codes(
+    folder: DatastoreFolder, settings: BuildSettings, device: torch.device | str, quiet: bool
+) -> dict[str, Any]:
+    """Encode all keys, or go on with it; returns what the manifest says of the codes."""
+    entries, dimension = folder.keys.shape
+    metric = metric_of(folder)
+    recipe = default_codes(entries, dimension, metric) if settings.codes == "auto" else settings.codes
+    described = {"codes": recipe, "metric": metric}
+    if recipe == EXACT:
+        for path in (folder.codes_path, folder.codec_path):
+            path.unlink(missing_ok=True)
+        return described
+    codec = KeyCodec(dimension, metric, recipe.removesuffix(REFINE_KEYS))
+    identity = origin(folder) | described | {"keys": [entries, dimension]}
+    _train(folder, codec, identity)
+    identity["codec"] = hashlib.sha256(folder.codec_path.read_bytes()).hexdigest()
+    _encode(folder, codec, identity, settings, device, quiet)
+    return described
+
+
+def metric_of(folder: DatastoreFolder) -> str:
+    """That of the datastore's default index."""
+    return str(folder.manifest.indexes[str(folder.manifest.default_index)]["metric"])
+
+
+def _train(folder: DatastoreFolder, codec: KeyCodec, identity: dict[str, Any]) -> None:
+    mark = folder.codec_path.with_suffix(".json")
+    if mark.exists() and read_json(mark) == identity and folder.codec_path.exists():
+        codec.load(folder.codec_path)
+        return
+    size = min(SAMPLE, len(folder.keys))
+    rows = np.sort(np.random.default_rng(0).choice(len(folder.keys), size, replace=False, shuffle=False))
+    codec.train(torch.from_numpy(folder.keys[rows].astype(np.float32)))
+    mark.unlink(missing_ok=True)
+    codec.save(folder.codec_path)
+    write_json(mark, identity)
+
+
+def _encode(
+    folder: DatastoreFolder,
+    codec: KeyCodec,
+    identity: dict[str, Any],
+    settings: BuildSettings,
+    device: torch.device | str,
+    quiet: bool,
+) -> None:
+    keys = folder.keys
+    writer, done = KeyWriter.open_or_create(folder.codes_path, (len(keys), codec.bytes), np.uint8, identity, "codes")
+    step, last = max(CHUNK_BYTES // (4 * keys.shape[1]), 1), time.monotonic()
+    start = len(keys) if writer.finished else (done or {"entries": 0})["entries"]
+    with writer, Progress(f"codes {codec.recipe}", len(keys), "keys", start, quiet) as progress:
+        for first in range(start, len(keys), step):
+            chunk: Tensor = torch.from_numpy(keys[first : first + step].copy()).to(device).float()
+            writer.write(first, codec.encode(chunk))
+            progress.update(len(chunk))
+            if time.monotonic() - last >= settings.checkpoint_seconds:
+                writer.checkpoint({"entries": first + len(chunk)})
+                last = time.monotonic()
+        writer.finish()

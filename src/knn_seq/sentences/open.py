@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from knn_seq.index import INDEXES
+from knn_seq.models import Model
+from knn_seq.sentences.base import SentenceSearch, sentence_search
+from knn_seq.sentences.lexical import LexicalSearch
+from knn_seq.sentences.vectors import VectorSearch
+from knn_seq.storage import DatastoreFolder
+
+
+def open_sentences(store: DatastoreFolder, model: Model) -> SentenceSearch:
+    """What finds sentences in a datastore that was prepared for subset search."""
+    prepared, folder = store.manifest.subset, store.sentence_index_folder
+    search: SentenceSearch = sentence_search(prepared["sentences"], model)
+    if isinstance(search, VectorSearch):
+        search.index = INDEXES.get(prepared["sentence_index"]["type"]).load(folder)
+        if search.index.needs_keys:
+            search.index.lend_keys(store.sentence_vectors)
+    elif isinstance(search, LexicalSearch):
+        search.load(folder)
+    return search

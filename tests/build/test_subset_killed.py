@@ -1,0 +1,77 @@
+"""What subset search needs is made along with the keys, once, and survives being killed."""
+
+from __future__ import annotations
+
+import signal
+
+import numpy as np
+import pytest
+from killed_build import build
+from tiny_models import number_line
+
+from knn_seq.datastore import Datastore
+from knn_seq.models import Source, load_model
+from knn_seq.sentences.open import open_sentences
+from knn_seq.storage.flat import open_flat
+
+PLACES = [
+    ("encoder", "knn_seq.models.network/NetworkModel:keys", 9),
+    ("encoder", "knn_seq.storage.keys/KeyWriter:checkpoint", 7),
+    ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 2),
+    ("encoder", "knn_seq.build.subset:store_codes", 1),
+    ("encoder", "knn_seq.build.codes:_encode", 1),
+    ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 3),
+    ("encoder", "knn_seq.build.sentences:build_index", 1),
+    ("bm25", "knn_seq.build.sentences:publish_folder", 1),
+]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, save_model):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    generator = np.random.default_rng(8)
+    corpus = folder / "train.tsv"
+    corpus.write_text("".join(number_line(generator) for _ in range(300)))
+    stores = {}
+    for sentences in ("encoder", "bm25"):
+        assert build(folder / sentences, save_model(), corpus, sentences=sentences, codes="PQ16x4") == 0
+        stores[sentences] = Datastore(folder / sentences)
+    return save_model(), corpus, stores
+
+
+@pytest.mark.parametrize(("sentences", "place", "count"), PLACES, ids=lambda value: str(value).rsplit(":")[-1])
+def test_a_killed_build_goes_on(sentences, place, count, undisturbed, tmp_path):
+    model, corpus, stores = undisturbed
+    options = {"sentences": sentences, "codes": "PQ16x4"}
+    assert build(tmp_path / "store", model, corpus, place, count, **options) == -signal.SIGKILL
+    assert build(tmp_path / "store", model, corpus, **options) == 0
+    got, wanted = Datastore(tmp_path / "store"), stores[sentences]
+    assert got.manifest.subset == wanted.manifest.subset
+    for name in ("keys.h5", "codes.h5", *(["sentences.h5"] if sentences == "encoder" else [])):
+        for dataset, rows in open_flat(wanted.path / name).items():
+            np.testing.assert_array_equal(open_flat(got.path / name)[dataset], rows)
+    loaded = load_model(wanted.model_settings)
+    asked = [Source("5 6 7", [5, 6, 7, 2])]
+    found = [open_sentences(store, loaded).nearest(asked, 20) for store in (got, wanted)]
+    np.testing.assert_array_equal(*found)
+    assert not list(got.path.glob(".*building")) + list(got.path.glob("*.partial"))
+
+
+def test_vectors_made_along_with_the_keys_are_those_made_alone(undisturbed):
+    _, _, stores = undisturbed
+    store = stores["encoder"]
+    model = load_model(store.model_settings)
+    for sentence in (0, 7, 299):
+        vector = model.sentence_vectors([store.sources[sentence].tolist()])[0]
+        wanted = (vector / vector.norm()).numpy()
+        np.testing.assert_allclose(store.sentence_vectors[sentence].astype(np.float32), wanted, atol=2e-3)
+
+
+def test_the_encoder_reads_each_sentence_once(tmp_path, undisturbed):
+    _, corpus, stores = undisturbed
+    loaded = load_model(stores["encoder"].model_settings)
+    read = []
+    loaded.network.get_encoder().register_forward_hook(lambda module, inputs, output: read.append(len(output[0])))
+    options = {"calibration_sentences": 0, "batch_tokens": 200, "index": "Flat", "quiet": True}
+    Datastore.build(tmp_path / "store", loaded, corpus, sentences="encoder", **options)
+    assert 300 <= sum(read) <= 310  # some more to find dimensions

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import END, make_model
+
+from knn_seq import Translation, Translator, UserError
+from knn_seq.combine import COMBINERS
+from knn_seq.corpus import open_corpus
+from knn_seq.explain import explain
+from knn_seq.memory import POSITIONS, TranslationMemory
+from knn_seq.models import Source, TokenPair
+from knn_seq.retrieve import memory as memory_module
+from knn_seq.retrieve.memory import MemoryRetriever
+from knn_seq.sentences.base import sentence_search
+from knn_seq.settings import DecodingSettings, SearchSettings
+from knn_seq.steer import NeighbourSteer
+
+SOURCES = ["5 6 7", "8 30 41", "", "9 10 11 12 13", "5 6 7"]
+
+
+def numbers(generator, low, high):
+    return " ".join(map(str, generator.integers(4, 60, generator.integers(low, high))))
+
+
+@pytest.fixture(scope="module")
+def memory():
+    generator = np.random.default_rng(9)
+    return TranslationMemory([(numbers(generator, 3, 9), numbers(generator, 3, 9)) for _ in range(80)])
+
+
+def sources_of(model, texts):
+    return [Source(text, tokens) for text, tokens in zip(texts, model.tokenizer.encode_sources(texts), strict=True)]
+
+
+def entries_by_hand(model, memory, text, n):
+    """(id, value, key) of every target token of the pairs that BM25 finds, one pair at a time."""
+    search = sentence_search("bm25", model)
+    search.fit([Source(source, ()) for source, _ in memory.texts])
+    entries = []
+    for number in search.nearest([Source(text, ())], n)[0]:
+        if number >= 0:
+            source, target = memory.texts[number]
+            pair = TokenPair(model.tokenizer.encode_sources([source])[0], model.tokenizer.encode_targets([target])[0])
+            for place, key in enumerate(model.keys([pair]).double().numpy()):
+                entries.append((int(number) * POSITIONS + place, pair.target[place], key))
+    return entries
+
+
+class TestTranslationMemory:
+    def test_bad_lines_are_left_out_and_counted(self, tmp_path, capsys):
+        (tmp_path / "train.tsv").write_bytes(b"5 6\t7\n\nonly one\n8\t \n9\t10 11\n\xff\t1\n")
+        memory = TranslationMemory.open(tmp_path / "train.tsv")
+        assert list(memory.texts) == [("5 6", "7"), ("9", "10 11")]
+        assert len(memory) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("4 lines were left out: ")
+        assert "1 missing column" in told
+        TranslationMemory.open(open_corpus(tmp_path / "train.tsv"), quiet=True)
+        assert not capsys.readouterr().err
+
+    def test_nothing_usable_is_refused(self, tmp_path):
+        (tmp_path / "train.tsv").write_text("one side\n")
+        with pytest.raises(UserError, match=r"no usable sentence pair in train.tsv \(1 missing column\)"):
+            TranslationMemory.open(tmp_path / "train.tsv")
+        with pytest.raises(UserError, match="no sentence pair"):
+            TranslationMemory([])
+
+    def test_entries_know_their_sentence(self, memory):
+        sentences, positions = memory.locate([[0, 7, -1], [3 * POSITIONS + 2, 79 * POSITIONS, -1]])
+        assert sentences.tolist() == [[0, 0, -1], [3, 79, -1]]
+        assert positions.tolist() == [[0, 7, -1], [2, 0, -1]]
+
+
+@pytest.mark.parametrize("combiner", ["distance", "fixed"])
+@pytest.mark.parametrize("kind", ["marian", "m2m100", "gpt2"])
+def test_every_step_is_the_mixture_over_the_found_pairs(kind, combiner, memory):
+    """The real search of the model against the formula, with keys computed pair by pair."""
+    model, texts, n = make_model(kind), [text for text in SOURCES if text], 5
+    entries = [entries_by_hand(model, memory, text, n) for text in texts]
+    spread = np.median([((a[2] - b[2]) ** 2).sum() for some in entries for a in some for b in some if a is not b])
+    settings = SearchSettings(
+        "memory",
+        combiner,
+        subset_size=n,
+        k=6,
+        weight=0.7,
+        temperature=float(spread) * (2 if combiner != "fixed" else 1),
+    )
+    steps = []
+
+    class Recorder(NeighbourSteer):
+        def __call__(self, step):
+            base = step.log_probs.clone()
+            steps.append((step, base, super().__call__(step)))
+            return steps[-1][2]
+
+    sources = sources_of(model, texts)
+    steer = Recorder(
+        MemoryRetriever.open(memory, settings, model), COMBINERS.get(combiner)(settings), settings, sources
+    )
+    model.generate([source.tokens for source in sources], DecodingSettings(beam_size=3, max_length=5), steer)
+    assert len(steps) > 2
+    voted = 0
+    for step, base, got in steps:
+        for row, sentence in enumerate(step.sentences.tolist()):
+            query = step.queries[row].double().numpy()
+            distances = np.array([((key - query) ** 2).sum() for _, _, key in entries[sentence]])
+            nearest = np.argsort(distances)[:6]
+            votes = np.exp(-(distances[nearest] - distances[nearest[0]]) / settings.temperature)
+            p_knn = np.zeros(base.shape[1])
+            np.add.at(p_knn, [entries[sentence][i][1] for i in nearest], votes / votes.sum())
+            weight = 0.7
+            if combiner == "distance":
+                weight *= max(0.0, 1 - distances[nearest[0]] / settings.temperature)
+            voted += weight > 0
+            wanted = weight * p_knn + (1 - weight) * base[row].double().exp().numpy()
+            np.testing.assert_allclose(got[row].exp(), wanted, atol=1e-5)
+    assert voted > len(steps)
+
+
+def test_rows_of_any_sentence_in_any_order(memory):
+    model = make_model("marian")
+    retriever = MemoryRetriever.open(memory, SearchSettings(subset_size=3), model)
+    texts = ["5 6 7", "nothing of this is known", "30 31"]
+    prepared = retriever.prepare([Source(text, ()) for text in texts], 3)
+    rows = torch.tensor([2, 0, 1, 2, 2])
+    queries = torch.randn(len(rows), model.dimension)
+    got = retriever.retrieve(queries, rows, 200, prepared)
+    for i, row in enumerate(rows.tolist()):
+        entries = entries_by_hand(model, memory, texts[row], 3)
+        wanted = sorted((((key - queries[i].numpy()) ** 2).sum(), entry, value) for entry, value, key in entries)
+        found = len(wanted)
+        assert bool(found) == (row != 1)
+        assert got.ids[i].tolist() == [entry for _, entry, _ in wanted] + [-1] * (200 - found)
+        assert got.values[i].tolist() == [value for _, _, value in wanted] + [0] * (200 - found)
+        np.testing.assert_allclose(got.distances[i, :found], [distance for distance, _, _ in wanted], rtol=1e-4)
+        assert got.distances[i, found:].isinf().all()
+
+
+def test_a_batch_in_which_nothing_is_found(memory):
+    model = make_model("marian")
+    retriever = MemoryRetriever.open(memory, SearchSettings(), model)
+    prepared = retriever.prepare([Source("unknown", ()), Source("words", ())])
+    got = retriever.retrieve(torch.zeros(3, model.dimension), torch.tensor([0, 1, 1]), 4, prepared)
+    assert not got.found.any()
+
+
+def test_pairs_that_the_model_cannot_read_are_left_out():
+    model = make_model("marian")
+    long = " ".join(["5"] * (model.max_length + 1))
+    memory = TranslationMemory([("5 6", "7"), ("5", long), (long, "8"), ("9", "10")])
+    retriever = MemoryRetriever.open(memory, SearchSettings(), model)
+    got = retriever.retrieve(
+        torch.zeros(1, model.dimension), torch.tensor([0]), 4, retriever.prepare([Source("5", ())])
+    )
+    assert sorted(got.ids[0].tolist()) == [-1, -1, 0, 1]
+    assert sorted(got.values[0].tolist()) == [0, 0, END, 7]
+
+
+def test_keys_are_kept_for_the_next_sentences(memory, monkeypatch):
+    model = make_model("marian")
+    retriever = MemoryRetriever.open(memory, SearchSettings(subset_size=6), model)
+    computed = []
+    keys = model.keys
+    monkeypatch.setattr(model, "keys", lambda pairs: computed.extend(pairs) or keys(pairs))
+    first = retriever.prepare(sources_of(model, ["5 6 7", "8 9", "5 6 7"]), 6)
+    assert 6 <= len(computed) == len({(*pair.source, 0, *pair.target) for pair in computed}) <= 12
+    before = len(computed)
+    again = retriever.prepare(sources_of(model, ["8 9", "7 6 5"]), 6)
+    assert len(computed) == before
+    assert torch.equal(first.keys[1, : again.sizes[0]], again.keys[0, : again.sizes[0]])
+    # A small cache forgets what was used longest ago, and a batch that is larger than the cache still works.
+    monkeypatch.setattr(memory_module, "CACHED_KEYS", 20)
+    for text in ("5 6 7", "40 41 42", "8 9"):
+        retriever.prepare(sources_of(model, [text]), 6)
+        assert sum(len(pair.values) for pair in retriever._cache.values()) <= 20
+    assert len(computed) > before
+
+
+@pytest.fixture(scope="module")
+def translator(memory, save_model):
+    return Translator(memory=memory, model=save_model(), max_length=12, quiet=True)
+
+
+class TestTranslator:
+    def test_it_is_ready_with_measured_settings(self, translator):
+        plain = SearchSettings()
+        assert (translator.search.retriever, translator.search.combiner) == ("memory", "distance")
+        assert translator.search.temperature != plain.temperature
+        assert len(translator.translate(SOURCES)) == len(SOURCES)
+
+    def test_given_settings_hold(self, memory, save_model, capsys):
+        given = Translator(memory=memory, model=save_model(), k=3, weight=0.25)
+        assert "defaults: 32 of 32 sentences" in capsys.readouterr().err
+        assert (given.search.k, given.search.weight) == (3, 0.25)
+        given = Translator(memory=memory, model=save_model(), temperature=7.0, combiner="fixed")
+        assert not capsys.readouterr().err
+        assert given.search == SearchSettings("memory", "fixed", temperature=7.0)
+
+    def test_a_full_vote_repeats_the_memory(self, translator, memory):
+        texts = memory.texts[:20]
+        got = translator.translate([s for s, _ in texts], k=1, weight=1.0, temperature=1.0, beam_size=1)
+        assert [str(text) for text in got] == [target for _, target in texts]
+
+    @pytest.mark.parametrize("batch_size", [1, 2, 5])
+    def test_the_batch_does_not_matter(self, translator, batch_size):
+        options = {"weight": 0.9, "temperature": 50.0}
+        wanted = translator.translate(SOURCES, **options)
+        assert wanted != translator.translate(SOURCES, weight=0)
+        assert translator.translate(SOURCES, batch_size=batch_size, **options) == wanted
+
+    def test_an_explanation_names_the_pair(self, translator, memory):
+        source, target = memory.texts[11]
+        tokens = translator.model.tokenizer.encode_targets([target])[0]
+        explanation = explain(translator, [Translation(target, source, tokens)])[0]
+        nearest = [evidence.votes[0] for evidence in explanation.tokens]
+        assert [(vote.sentence, vote.position) for vote in nearest] == [(11, place) for place in range(len(tokens))]
+        assert [translator.store.locate(vote.entry)[0] for vote in nearest] == [11] * len(tokens)
+        assert explanation.sentences()[0][0] == 11
+        for evidence in explanation.tokens:
+            assert evidence.weight == pytest.approx(translator.search.weight, rel=1e-3)
+
+    def test_a_memory_of_one_pair(self, save_model):
+        one = Translator(memory=TranslationMemory([("5 6 7", "8 9")]), model=save_model(), quiet=True)
+        assert one.search == SearchSettings("memory", "distance")
+        assert one.translate(["5 6 7"], weight=1.0) == ["8 9"]
+        assert len(one.translate(["10"])) == 1
+
+    def test_half_precision(self, memory, save_model):
+        half = Translator(memory=memory, model=save_model(), dtype="bfloat16", max_length=12, quiet=True)
+        assert len(half.translate(SOURCES)) == len(SOURCES)
+
+    def test_an_ensemble(self, memory, save_model, translator):
+        options = {"max_length": 12, "quiet": True}
+        twice = Translator(memory=memory, model=save_model(), ensemble=[save_model()], **options)
+        assert twice.translate(SOURCES) == translator.translate(SOURCES)
+
+    def test_a_decoder_reads_its_prompt(self, memory, save_model):
+        prompted = Translator(memory=memory, model=save_model("gpt2"), prompt="{source} 4", max_length=8, quiet=True)
+        assert prompted.model.settings.prompt == "{source} 4"
+        assert prompted.translate(["5 6 7"])[0].tokens
+
+
+def test_mistakes_are_one_sentence(memory, save_model, number_store, translator):
+    model = save_model()
+    cases = [
+        ({}, "Give a datastore's folder or a translation memory"),
+        ({"store": number_store, "memory": memory, "model": model}, "not both"),
+        ({"memory": memory}, "which model it is for"),
+        ({"memory": "none.tsv", "model": model}, "There is no file none.tsv"),
+        ({"memory": memory, "model": model, "retriever": "full"}, "'full' needs a datastore"),
+        ({"memory": memory, "model": model, "colour": "red"}, "no setting 'colour'"),
+        ({"store": number_store, "source_lang": "pt"}, "no setting 'source_lang'"),
+    ]
+    for arguments, sentence in cases:
+        with pytest.raises(UserError, match=sentence):
+            Translator(**arguments, quiet=True)
+    with pytest.raises(UserError, match="'subset' needs a datastore"):
+        translator.translate(["5"], retriever="subset")
+    with pytest.raises(UserError, match="reads a translation memory"):
+        Translator(number_store).translate(["5"], retriever="memory")
+
+
+def test_a_term_follows_the_memory():
+    """The real model, and two pairs that call a thing by another name."""
+    memory = TranslationMemory(
+        [
+            ("O gato está na caixa de correio.", "The cat is in the postbox."),
+            ("A caixa de correio está cheia.", "The postbox is full."),
+            ("O tempo está bom hoje.", "The weather is fine today."),
+        ]
+    )
+    translator = Translator(memory=memory, model="firefox:pt-en", temperature=200.0, weight=0.8, k=2)
+    source = "A caixa de correio está vazia."
+    (plain,) = translator.translate([source], weight=0)
+    (adapted,) = translator.translate([source])
+    assert "postbox" not in plain
+    assert adapted == "The postbox is empty."
+    assert explain(translator, [adapted])[0].sentences()[0][0] == 1

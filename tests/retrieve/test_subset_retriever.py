@@ -1,0 +1,156 @@
+"""Subset kNN-MT on a small datastore."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from knn_seq.build.subset import prepare_subsets
+from knn_seq.cli.main import main
+from knn_seq.datastore import Datastore
+from knn_seq.errors import UserError
+from knn_seq.explain import explain
+from knn_seq.models import Source, load_model
+from knn_seq.retrieve.full import FullRetriever
+from knn_seq.retrieve.subset import SubsetRetriever
+from knn_seq.settings import BuildSettings, SearchSettings
+from knn_seq.storage import DatastoreFolder
+from knn_seq.translate import Translator
+
+SENTENCES = 120
+SOURCES = ["5 6 7 8", "40", "9 10 11 12 13 14", "33 34", "5 6 7 8 9 10 11 12 13"]
+
+
+@pytest.fixture(scope="module")
+def model(number_store):
+    return load_model(number_store.model_settings)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory, number_store, model):
+    """A datastore by how it was prepared."""
+    stores = {}
+
+    def prepare(sentences="encoder", codes="Flat"):
+        if (sentences, codes) not in stores:
+            path = tmp_path_factory.mktemp("subset") / "store"
+            shutil.copytree(number_store.path, path)
+            assert prepare_subsets(path, model, BuildSettings(sentences=sentences, codes=codes), quiet=True)
+            stores[sentences, codes] = Datastore(path)
+        return stores[sentences, codes]
+
+    return prepare
+
+
+def read(model, texts):
+    return [Source(*pair) for pair in zip(texts, model.tokenizer.encode_sources(texts), strict=True)]
+
+
+def test_all_sentences_and_exact_codes_are_a_full_search(prepared, model):
+    store = prepared()
+    settings = SearchSettings(subset_size=SENTENCES)
+    full, subset = FullRetriever.open(store, settings), SubsetRetriever.open(store, settings, model)
+    sentences = torch.tensor([0, 0, 1, 3, 3, 4])
+    queries = torch.from_numpy(store.keys[[3, 50, 100, 200, 300, 400]].astype(np.float32)) + 0.01
+    wanted = full.retrieve(queries, sentences, 12)
+    found = subset.retrieve(queries, sentences, 12, subset.prepare(read(model, SOURCES), SENTENCES))
+    torch.testing.assert_close(found.distances, wanted.distances, rtol=1e-5, atol=1e-5)
+    assert torch.equal(found.ids, wanted.ids)
+    assert torch.equal(found.values, wanted.values)
+
+
+def test_all_sentences_translate_as_a_full_search(prepared):
+    store = prepared()
+    options = {"k": 8, "temperature": 10.0, "weight": 0.7, "beam_size": 4}
+    full = Translator(store, **options).translate(SOURCES)
+    subset = Translator(store, retriever="subset", subset_size=SENTENCES, **options).translate(SOURCES)
+    assert full == subset
+
+
+@pytest.mark.parametrize("codes", ["Flat", "PQ16x4", "PQ8,Refine(keys)"])
+def test_only_the_most_similar_sentences_are_searched(prepared, model, codes):
+    store = prepared("encoder", codes)
+    retriever = SubsetRetriever.open(store, SearchSettings(subset_size=5), model)
+    subsets = retriever.prepare(read(model, SOURCES), 5)
+    vectors = torch.nn.functional.normalize(model.sentence_vectors([s.tokens for s in read(model, SOURCES)]), dim=1)
+    similar = (vectors @ torch.from_numpy(store.sentence_vectors.astype(np.float32)).T).topk(5).indices
+    queries = torch.from_numpy(store.keys[:5].astype(np.float32))
+    found = retriever.retrieve(queries, torch.arange(5), 200, subsets)
+    for row in range(5):
+        sentences, _ = store.locate(found.ids[row])
+        assert set(sentences[sentences >= 0]) == set(similar[row].tolist())
+        assert found.found[row].sum() == sum(len(store.values[s]) for s in similar[row].tolist())
+
+
+@pytest.mark.parametrize("sentences", ["encoder", "bm25"])
+def test_a_sentence_is_translated_the_same_in_any_batch(prepared, sentences):
+    store = prepared(sentences, "PQ16x4,Refine(keys)")
+    translator = Translator(store, retriever="subset", subset_size=20, k=8, temperature=10.0, weight=0.8, beam_size=3)
+    together = translator.translate(SOURCES, batch_size=5)
+    assert together == [translator.translate([source])[0] for source in SOURCES]
+    assert together != translator.translate(SOURCES, weight=0.0)
+
+
+def test_a_sentence_unlike_all_others_is_left_to_the_model(prepared):
+    translator = Translator(prepared("bm25"), retriever="subset", weight=0.9)
+    assert translator.translate(["?"]) == translator.translate(["?"], weight=0.0)
+
+
+def test_explanations_name_the_sentences_of_the_subset(prepared, model):
+    store = prepared("bm25", "PQ16x4,Refine(keys)")
+    translator = Translator(store, retriever="subset", subset_size=3, k=8, temperature=10.0, weight=0.8)
+    [translation] = translator.translate(SOURCES[:1])
+    [explanation] = explain(translator, [translation])
+    retriever = translator.retriever()
+    allowed = set(retriever.sentences.nearest(read(model, SOURCES[:1]), 3)[0].tolist())
+    votes = [vote for evidence in explanation.tokens for vote in evidence.votes]
+    assert votes
+    assert {vote.sentence for vote in votes} <= allowed
+    for vote in votes:
+        assert store.values.offsets[vote.sentence] + vote.position == vote.entry
+
+
+def test_a_datastore_that_is_not_prepared_says_how(number_store):
+    with pytest.raises(UserError, match="not prepared for subset search"):
+        Translator(number_store, retriever="subset").translate(["5 6"])
+
+
+def test_unknown_ways_to_find_sentences_are_refused_before_anything_is_lost(prepared, model):
+    store = prepared()
+    with pytest.raises(UserError, match="no sentences 'nonsense': choose from bm25, encoder"):
+        prepare_subsets(store.path, model, BuildSettings(sentences="nonsense"), quiet=True)
+    assert DatastoreFolder(store.path).manifest.subset["sentences"] == "encoder"
+
+
+def test_another_preparation_replaces_the_first(prepared, number_store, model, tmp_path):
+    path = tmp_path / "store"
+    shutil.copytree(prepared().path, path)
+    wanted = BuildSettings(sentences="tfidf", codes="PQ16x4")
+    assert prepare_subsets(path, model, wanted, quiet=True)
+    assert not prepare_subsets(path, model, wanted, quiet=True)
+    assert not (path / "sentences.h5").exists()
+    assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
+    assert prepare_subsets(path, model, BuildSettings(sentences="encoder", sentence_index="torch"), quiet=True)
+    assert DatastoreFolder(path).manifest.subset["sentence_index"]["type"] == "torch"
+    assert not (path / "codes.h5").exists()
+    assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
+
+
+def test_the_command_line(number_store, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "store"
+    shutil.copytree(number_store.path, path)
+    assert main(["index", str(path), "--codes", "PQ8"]) == 2
+    assert "give --sentences, too" in capsys.readouterr().err
+    assert main(["index", str(path), "--sentences", "--codes", "PQ16x4", "-q"]) == 0
+    assert main(["info", str(path)]) == 0
+    assert "sentences by encoder, codes PQ16x4" in capsys.readouterr().out
+    source = tmp_path / "in.txt"
+    source.write_text("5 6 7\n\n8 9\n")
+    options = ["--retriever", "subset", "--subset-size", "7", "--input", str(source), "-q"]
+    assert main(["translate", str(path), *options]) == 0
+    assert capsys.readouterr().out.count("\n") == 3
+    assert main(["translate", str(path), "--retriever", "subset", "--subset-size", "0", "-q"]) == 2
+    assert "at least 1" in capsys.readouterr().err

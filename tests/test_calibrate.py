@@ -1,0 +1,168 @@
+"""Settings measured on held-out sentences, against a slow search of the same choices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import make_model
+
+from knn_seq.build import calibrate as module
+from knn_seq.build.calibrate import HeldOut, calibrate, most_likely
+from knn_seq.datastore import Datastore
+from knn_seq.memory import TranslationMemory
+from knn_seq.models import Source, TokenPair, load_model
+from knn_seq.retrieve.memory import MemoryRetriever
+from knn_seq.settings import BuildSettings, SearchSettings
+
+SENTENCES = 24
+
+
+def weight_of(combiner, weight, nearest, temperature):
+    return weight if combiner == "fixed" else weight * min(1.0, max(0.0, 1 - nearest / temperature))
+
+
+def slow_calibration(store, model, combiner):
+    """Every choice in float64, token by token, over all keys but those of the token's own sentence."""
+    sample = np.random.default_rng(0).permutation(len(store.values))[:SENTENCES]
+    keys, values = store.keys.astype(np.float64), store.values.items
+    sentence_of = store.values.row_of(np.arange(len(values)))
+    tokens = []
+    for row in sample:
+        target = store.values[row].tolist()
+        queries, log_probs = model.score([TokenPair(store.sources[row].tolist(), target)])
+        others = np.flatnonzero(sentence_of != row)
+        for query, token, log_prob in zip(queries.double().numpy(), target, log_probs.tolist(), strict=True):
+            distances = ((keys[others] - query) ** 2).sum(axis=1)
+            order = np.argsort(distances)[:64]
+            tokens.append((distances[order], values[others[order]] == token, math.exp(log_prob)))
+    every = np.sort(np.concatenate([distances for distances, _, _ in tokens]))
+    median = every[(len(every) - 1) // 2]
+    results = []
+    for k in (4, 8, 16, 32, 64):
+        for step in range(-10, 5 if combiner == "fixed" else 9):
+            temperature = float(f"{2.0 ** (step / 2) * median:.3g}")
+            shares = []
+            for distances, right, _ in tokens:
+                votes = np.exp(-(distances[:k] - distances[0]) / temperature)
+                shares.append((votes * right[:k]).sum() / votes.sum())
+            for weight in np.arange(2, 19) / 20:
+                likelihood = 0.0
+                for (distances, _, model_share), share in zip(tokens, shares, strict=True):
+                    own = weight_of(combiner, weight, distances[0], temperature)
+                    likelihood += math.log(own * share + (1 - own) * model_share)
+                results.append((likelihood / len(tokens), k, temperature, weight))
+    best = max(results)[0]
+    k = min(k for value, k, _, _ in results if value >= best - 0.005)
+    return k, *max(result for result in results if result[1] == k)[2:], median
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, save_model):
+    """Pairs of which some say nearly the same, so that neighbours are worth something."""
+    generator = np.random.default_rng(7)
+    lines = []
+    for _ in range(30):
+        source, target = (generator.integers(4, 60, 6).tolist() for _ in range(2))
+        for ending in generator.integers(4, 60, 2).tolist():
+            lines.append(f"{' '.join(map(str, [*source, ending]))}\t{' '.join(map(str, [*target, ending]))}\n")
+    folder = tmp_path_factory.mktemp("calibration")
+    (folder / "train.tsv").write_text("".join(lines))
+    return Datastore.build(
+        folder / "store", save_model(), folder / "train.tsv", index="Flat", quiet=True, calibration_sentences=SENTENCES
+    )
+
+
+@pytest.mark.parametrize("combiner", ["fixed", "distance"])
+def test_the_choice_is_the_most_likely(store, combiner):
+    model = load_model(store.model_settings)
+    search = SearchSettings(combiner=combiner)
+    got = calibrate(store, model, BuildSettings(calibration_sentences=SENTENCES), True, search)
+    k, temperature, weight, median = slow_calibration(store, model, combiner)
+    assert (got["retriever"], got["combiner"]) == ("full", combiner)
+    assert (got["k"], got["temperature"], got["weight"]) == (k, pytest.approx(temperature, rel=0.011), weight)
+    assert got["median_distance"] == pytest.approx(median, rel=1e-3)
+    if combiner == "fixed":
+        assert got == store.manifest.defaults
+        assert got == calibrate(store, model, BuildSettings(calibration_sentences=SENTENCES), True)
+
+
+def test_without_a_sample_the_defaults_stay(store):
+    model = load_model(store.model_settings)
+    got = calibrate(store, model, BuildSettings(calibration_sentences=0), True)
+    assert got == {"retriever": "full", "combiner": "fixed", "k": 16, "temperature": 100.0, "weight": 0.5}
+
+
+def sample_of(model, memory, chosen):
+    sources, targets = zip(*(memory.texts[number] for number in chosen), strict=True)
+    tokens = zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True)
+    return [HeldOut(n, Source(memory.texts[n][0], s), t) for n, (s, t) in zip(chosen, tokens, strict=True)]
+
+
+def random_memory(copies):
+    """Sentence pairs that have nothing in common but one word of the source, each so many times."""
+    generator = np.random.default_rng(2)
+    sides = [[" ".join(map(str, generator.integers(5, 60, 7))) for _ in range(2)] for _ in range(20)]
+    return TranslationMemory([(f"4 {source}", target) for source, target in sides for _ in range(copies)])
+
+
+@pytest.mark.parametrize("combiner", ["fixed", "distance"])
+def test_a_sentence_does_not_vouch_for_itself(combiner):
+    model = make_model("marian")
+    found = {}
+    for copies in (1, 2):
+        memory = random_memory(copies)
+        retriever = MemoryRetriever.open(memory, SearchSettings(), model)
+        found[copies] = most_likely(
+            retriever, memory.locate, model, sample_of(model, memory, range(0, 20 * copies, copies)), combiner, True
+        )
+    assert found[1]["weight"] < 0.8
+    assert found[2]["weight"] == 0.9  # the copy is another sentence
+
+
+def test_every_retriever_gets_the_rows_of_its_batch(monkeypatch):
+    """Batches of several sentences give what sentences one at a time give."""
+    model, memory = make_model("marian"), random_memory(2)
+    retriever = MemoryRetriever.open(memory, SearchSettings(), model)
+    sample = sample_of(model, memory, range(12))
+    together = most_likely(retriever, memory.locate, model, sample, "distance", True)
+    monkeypatch.setattr(module, "SCORE_TOKENS", 1)
+    assert most_likely(retriever, memory.locate, model, sample, "distance", True) == together
+
+
+def test_nothing_found_is_nothing_chosen():
+    model, memory = make_model("marian"), TranslationMemory([("5 6", "7 8"), ("9", "10")])
+    retriever = MemoryRetriever.open(memory, SearchSettings(), model)
+    assert most_likely(retriever, memory.locate, model, sample_of(model, memory, [0, 1]), "distance", True) == {}
+    assert most_likely(retriever, memory.locate, model, [], "distance", True) == {}
+
+
+def test_a_floor_disregards_what_is_never_written(monkeypatch):
+    """Far neighbours that lift hopeless tokens a little must not cost the certainty of the near ones."""
+    generator = torch.Generator().manual_seed(0)
+    rows, k = 400, 8
+    hopeless = torch.arange(rows) % 4 == 0
+    distances = torch.tensor([10.0, *range(100, 107)]).repeat(rows, 1)
+    right = torch.zeros(rows, k, dtype=torch.bool)
+    right[~hopeless, 0] = True
+    right[hopeless, torch.randint(1, k, (int(hopeless.sum()),), generator=generator)] = True
+    neighbours = module.Neighbours(distances, right.to(torch.int64), torch.arange(rows * k).view(rows, k))
+    log_probs = torch.where(hopeless, math.log(1e-9), math.log(0.3))
+    targets = torch.ones(rows, dtype=torch.int64)
+    plain, floored = (
+        module._best_settings(neighbours, targets, log_probs, 50.0, "fixed", (1, 8), floor) for floor in (0.0, 0.05)
+    )
+    assert plain["k"] == 8
+    assert (floored["k"], floored["weight"]) == (1, 0.9)
+
+
+def test_temperatures_reach_some_times_the_median_for_the_distance_combiner():
+    fixed = module._temperatures(100.0, 4.0)
+    assert (len(fixed), fixed[0], fixed[-1]) == (15, pytest.approx(3.12, abs=0.02), 400.0)
+    wide = module._temperatures(100.0, 16.0)
+    assert wide[:15] == fixed
+    assert wide[-1] == 1600.0
+    assert replace(SearchSettings(), temperature=wide[-1]).temperature == 1600.0
