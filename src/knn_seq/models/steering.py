@@ -14,6 +14,14 @@ from knn_seq.models.base import Steer, Step
 from knn_seq.models.key_hook import KeyHook
 
 
+def log_softmax(logits: Tensor) -> Tensor:
+    """log p, (rows, vocabulary), in the place of the logits if that can be."""
+    if logits.device.type == "cpu" and not logits.requires_grad and logits.is_contiguous():
+        # New memory for rows × vocabulary at every step costs twice as much as the computation.
+        return torch.log_softmax(logits, dim=-1, out=logits)
+    return torch.log_softmax(logits, dim=-1)
+
+
 @contextmanager
 def steering(network: Any, key_hook: KeyHook, steer: Steer, sentences: int) -> Iterator[None]:
     """While inside, `network.generate()` decodes from what `steer` makes of each step.
@@ -43,7 +51,7 @@ def steering(network: Any, key_hook: KeyHook, steer: Steer, sentences: int) -> I
         rows = len(prefix)
         step = Step(
             queries=key_hook.states(rows)[:, -1],
-            log_probs=torch.log_softmax(output.logits[:, -1].float(), dim=-1),
+            log_probs=log_softmax(output.logits[:, -1].float()),
             prefixes=prefix[:, forced:],
             sentences=torch.arange(rows) // (rows // sentences),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,11 +55,18 @@ class FaissSubsets:
         self.ranked_here = keys is not None and codec.metric == "cosine"  # keys are not of length one: faiss cannot
         self._parts: list[Any] = []  # faiss does not keep what an index is made of
         self._view: Any = None
+        self._lock = threading.Lock()
         if keys is not None and not self.ranked_here:
             self._view = view_of(keys, codec.metric == "ip")
         elif keys is None and codec.quantized.pq.nbits == 4:
             self._view = mapped(self._empty(), codes)
-        self.searchers = [self._searcher(chosen) for chosen in entries]
+        self.searchers: list[Searcher | None] = [None] * len(entries)
+
+        def fill(share: Iterable[int]) -> None:
+            for number in share:
+                self.searchers[number] = self._searcher(entries[number])
+
+        side_by_side(fill, range(len(entries)))
 
     def search(self, queries: Tensor, sentences: Tensor, k: int) -> Neighbours:
         """See `Subsets.search`; queries and sentences lie on the CPU."""
@@ -123,8 +131,9 @@ class FaissSubsets:
         return index
 
     def _ranked(self, index: Any) -> Any:
-        self._view.ntotal = index.ntotal  # faiss wants as many candidates' vectors as candidates, ...
-        ranked = faiss.IndexRefine(index, self._view)
+        with self._lock:  # the view is shared
+            self._view.ntotal = index.ntotal  # faiss wants as many candidates' vectors as candidates, ...
+            ranked = faiss.IndexRefine(index, self._view)
         ranked.own_fields = ranked.own_refine_index = False
         ranked.ntotal = len(self.codes)  # ... and numbers below this
         self._parts.append(ranked)
