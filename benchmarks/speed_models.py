@@ -119,5 +119,5 @@ def speed_store(
     copies = max(round(entries / tokens), 1)
     write_tsv(folder / "train.tsv", train * copies)
     source = JitteredModel(model) if copies > 1 else model
-    store = Datastore.build(folder / "store", source, folder / "train.tsv", calibration_sentences=0, **settings)
+    store = Datastore.build(folder / "store", source, folder / "train.tsv", **{"calibration_sentences": 0, **settings})
     return store, test

@@ -8,6 +8,10 @@ million entries of the demo's text, the larger model's out of jittered copies.
 
 from __future__ import annotations
 
+from knn_seq.threads import wait_politely
+
+wait_politely()  # before torch is imported
+
 import argparse
 import json
 import statistics
@@ -19,7 +23,6 @@ from typing import Any
 from rounds import rates, ratios
 from speed_models import speed_model, speed_store
 
-from knn_seq.threads import wait_politely
 from knn_seq.translate import Translator
 
 REAL_SENTENCES = {"firefox": 40_000, "marian-base": 2_500}  # whose keys are computed; the larger model takes its time
@@ -81,5 +84,4 @@ def tokens(translator: Translator, sources: list[str], batch_size: int, settings
 
 
 if __name__ == "__main__":
-    wait_politely()
     main()

@@ -90,7 +90,7 @@ def check_every_step(model, key_module, store, pairs, sources, mode):
             return super().__call__(step)
 
     torch.manual_seed(1)
-    steer = Recorder(retriever, FixedCombiner(settings), K, sources)
+    steer = Recorder(retriever, FixedCombiner(settings), settings, sources)
     with steering(model.network, model.key_hook, steer, len(sources)):
         output = model.network.generate(
             **model._decoding_inputs(sources),

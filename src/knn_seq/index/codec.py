@@ -16,12 +16,13 @@ from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.adding import packed_codes
 from knn_seq.index.faiss_library.layers import layers, transforms
 from knn_seq.index.faiss_library.training import apply_transform, least_sample, train
-from knn_seq.index.recipe import PROJECTED_DIMENSION, REFINE_KEYS, WIDEST_PROJECTION
+from knn_seq.index.recipe import PROJECTED_DIMENSION, REFINE_KEYS
 from knn_seq.quantize import ProductQuantizer
 from knn_seq.storage.atomic import disk_errors, partial_of, publish
 
 EXACT = "Flat"  # no codes: the keys themselves
 EXACT_ENTRIES = 1_000  # up to here codes would save nothing
+WIDEST = 128  # dimensions to project onto: a subset is scanned whole, and its candidates are ranked by the keys
 SAMPLE = 65_536  # keys to learn from; more lower the error by little
 RECIPE = re.compile(r"((PCA\d+|OPQ\d+(_\d+)?),)?PQ\d+(x4|x8)?(fs)?")
 
@@ -32,7 +33,7 @@ def default_codes(entries: int, dimension: int, metric: str = "l2") -> str:
         return EXACT
     if dimension < PROJECTED_DIMENSION or metric == "ip":  # PCA moves the origin, and inner products with it
         return f"PQ{dimension // 2}x4{REFINE_KEYS}"
-    projected = min(dimension // 2 // 4 * 4, WIDEST_PROJECTION)
+    projected = min(dimension // 2 // 4 * 4, WIDEST)
     return f"PCA{projected},PQ{projected // 2}x4{REFINE_KEYS}"
 
 

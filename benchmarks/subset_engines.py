@@ -1,0 +1,170 @@
+"""Ways to search a subset of the keys on a CPU, on real keys: ours against torch's gather-and-sum over look-up tables.
+
+Subsets are those that the datastore's sentence search finds for held-out sentences, queries their decoder states.
+
+    python benchmarks/subset_engines.py --folder results/subset/firefox   # as benchmarks/subset.py left it
+"""
+
+from __future__ import annotations
+
+from knn_seq.threads import wait_politely
+
+wait_politely()  # before torch is imported
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from speed_models import speed_model, speed_store
+from torch import Tensor
+
+from knn_seq.index.codec import SAMPLE, KeyCodec
+from knn_seq.index.recipe import REFINE_KEYS
+from knn_seq.index.subset import SubsetIndex, TorchSubsets
+from knn_seq.models import Source, TokenPair
+from knn_seq.sentences.open import open_sentences
+
+K, BEAMS, REPEATS = 64, 5, 15
+Search = Callable[[Tensor, Tensor], NDArray[np.int64]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("results/subset/firefox"))
+    parser.add_argument("--subset-size", type=int, default=512)
+    parser.add_argument("--sentences", type=int, default=32, help="in the large batch")
+    arguments = parser.parse_args()
+
+    model = speed_model("firefox")
+    store, test = speed_store(arguments.folder, model, 1_100_000, 40_000, sentences="encoder")
+    chosen = [pair for pair in test if len(pair.target.split()) > BEAMS][: arguments.sentences]
+    tokens = model.tokenizer.encode_sources([pair.source for pair in chosen])
+    sources = [Source(pair.source, own) for pair, own in zip(chosen, tokens, strict=True)]
+    sentences = open_sentences(store, model).nearest(sources, arguments.subset_size)
+    targets = model.tokenizer.encode_targets([pair.target for pair in chosen])
+    queries = torch.cat([model.keys([TokenPair(s.tokens, t)])[:BEAMS] for s, t in zip(sources, targets, strict=True)])
+    rows = torch.arange(len(queries)) // BEAMS
+    exact = SubsetIndex(store.keys, store.values)
+    entries = [exact._entries(row) for row in sentences]
+    wanted = exact.subsets(sentences).search(queries, rows, K).ids.numpy()
+    print(f"{np.mean([len(own) for own in entries]):,.0f} keys in a subset, k {K}, {BEAMS} queries a sentence")
+    print(f"{'way':<44} {'set up':>8} {'1 sentence':>11} {f'{len(chosen)} sentences':>13} {'recall':>7}   (ms)")
+
+    ways: dict[str, Callable[[list[int]], Search]] = {}
+    for recipe in ("PCA128,PQ64x4,Refine(keys)", "PCA128,PQ64x4", "PQ64", "PQ64,Refine(keys)"):
+        index = coded(store.keys, exact, recipe)
+        ways[f"faiss, {recipe}"] = partial(ours, index, sentences)
+        if recipe == "PQ64":
+            ways["torch, gather and sum, PQ64"] = partial(gather_and_sum, index, entries)
+            ways["torch, embedding bag, PQ64"] = partial(embedding_bag, index, entries)
+    ways["torch, one product, float16 keys (GPU path)"] = partial(product, exact, entries)
+    for name, make in ways.items():
+        report(name, make, queries, rows, wanted, len(chosen))
+
+
+def report(
+    name: str,
+    make: Callable[[list[int]], Search],
+    queries: Tensor,
+    rows: Tensor,
+    wanted: NDArray[np.int64],
+    count: int,
+) -> None:
+    """Print what one way costs, and how much it finds."""
+    started = time.perf_counter()
+    search = make(list(range(count)))
+    set_up = 1000 * (time.perf_counter() - started) / count
+    alone = make([0])
+    one, many = (
+        statistics.median(timed(partial(way, queries[:last], rows[:last])) for _ in range(REPEATS))
+        for way, last in ((alone, BEAMS), (search, len(queries)))
+    )
+    found = search(queries, rows)
+    recall = np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), wanted.tolist(), strict=True)])
+    print(f"{name:<44} {set_up:>8.2f} {one:>11.2f} {many:>13.1f} {recall:>7.3f}")
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return 1000 * (time.perf_counter() - started)
+
+
+def coded(keys: NDArray[np.float16], exact: SubsetIndex, recipe: str) -> SubsetIndex:
+    """The keys as codes."""
+    codec = KeyCodec(keys.shape[1], "l2", recipe.removesuffix(REFINE_KEYS))
+    sample = np.sort(np.random.default_rng(0).choice(len(keys), SAMPLE, replace=False))
+    codec.train(torch.from_numpy(keys[sample].astype(np.float32)))
+    step = 1 << 16
+    starts = range(0, len(keys), step)
+    codes = [codec.encode(torch.from_numpy(keys[start : start + step].astype(np.float32))) for start in starts]
+    return SubsetIndex(keys, exact.values, "l2", recipe, codec, np.concatenate(codes))
+
+
+def ours(index: SubsetIndex, sentences: NDArray[np.int64], numbers: list[int]) -> Search:
+    subsets = index.subsets(sentences[numbers])
+    return lambda queries, rows: subsets.search(queries, rows, K).ids.numpy()
+
+
+def product(index: SubsetIndex, entries: list[NDArray[np.int64]], numbers: list[int]) -> Search:
+    subsets = TorchSubsets(index, [entries[number] for number in numbers], torch.device("cpu"))
+    return lambda queries, rows: subsets.search(queries, rows, K).ids.numpy()
+
+
+def gather_and_sum(index: SubsetIndex, entries: list[NDArray[np.int64]], numbers: list[int]) -> Search:
+    """All sentences padded to the largest subset; a table a query, looked up for every code and summed."""
+    codes, ids = padded_codes(index, entries, numbers)
+
+    def search(queries: Tensor, rows: Tensor) -> NDArray[np.int64]:
+        tables = look_up_tables(index, queries)  # (rows, subspaces, 256)
+        distances = torch.stack(
+            [table.gather(1, codes[row].T).sum(0) for table, row in zip(tables, rows.tolist(), strict=True)]
+        )
+        return nearest(distances, ids[rows])
+
+    return search
+
+
+def embedding_bag(index: SubsetIndex, entries: list[NDArray[np.int64]], numbers: list[int]) -> Search:
+    """The tables of a sentence's queries as the weights of an embedding: one look-up serves all its beams."""
+    codes, ids = padded_codes(index, entries, numbers)
+    shifted = codes + 256 * torch.arange(codes.shape[2])
+
+    def search(queries: Tensor, rows: Tensor) -> NDArray[np.int64]:
+        tables = look_up_tables(index, queries).flatten(1)  # (rows, subspaces · 256)
+        parts = [
+            torch.nn.functional.embedding_bag(shifted[row], tables[rows == row].T.contiguous(), mode="sum").T
+            for row in sorted(set(rows.tolist()))
+        ]
+        return nearest(torch.cat(parts), ids[rows])
+
+    return search
+
+
+def padded_codes(index: SubsetIndex, entries: list[NDArray[np.int64]], numbers: list[int]) -> tuple[Tensor, Tensor]:
+    assert index.codes is not None
+    chosen = [torch.from_numpy(entries[number]) for number in numbers]
+    ids = torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True, padding_value=-1)
+    return torch.from_numpy(index.codes[ids.clamp(min=0).numpy()]).long(), ids
+
+
+def look_up_tables(index: SubsetIndex, queries: Tensor) -> Tensor:
+    assert index.codec is not None
+    centroids = index.codec._quantizer(torch.device("cpu")).centroids  # (subspaces, 256, part)
+    parts = index.codec.transform(queries.float()).view(len(queries), len(centroids), 1, -1)
+    return (parts - centroids).square().sum(3)
+
+
+def nearest(distances: Tensor, ids: Tensor) -> NDArray[np.int64]:
+    found = distances.masked_fill(ids < 0, torch.inf).topk(K, largest=False).indices
+    return ids.gather(1, found).numpy()
+
+
+if __name__ == "__main__":
+    main()
