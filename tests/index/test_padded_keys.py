@@ -159,3 +159,22 @@ def test_no_keys_at_all():
 def test_an_unknown_metric_is_refused():
     with pytest.raises(UserError, match="no metric 'taxi'"):
         PaddedKeys([], "taxi")
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("metric", METRICS)
+def test_products_in_half_precision_do_not_overflow(metric, exact):
+    """As on a GPU: keys and queries so long that their products are beyond what float16 can hold."""
+    [sentence] = random_sentences(3, [300], 64, torch.float16, shift=60.0)
+    queries = sentence.keys[:20].float() + torch.randn(20, 64, generator=torch.Generator().manual_seed(1))
+    assert (queries @ sentence.keys.float().T).amax() > torch.finfo(torch.float16).max
+    keys = PaddedKeys([sentence], metric, exact)
+    keys.product_dtype = torch.float16
+    found = keys.search(queries, torch.zeros(20, dtype=torch.int64), 5)
+    for row, query in enumerate(queries):
+        wanted = reference(sentence, query, 5, metric)
+        if exact:
+            np.testing.assert_allclose(found.distances[row], [one[0] for one in wanted], rtol=1e-3, atol=1e-5)
+        elif metric == "l2":  # the others have no centre to take off, so hardly a digit is left
+            assert len(set(found.ids[row].tolist()) & {one[1] for one in wanted}) >= 4
+        assert found.distances[row].isfinite().all()

@@ -55,6 +55,7 @@ class PaddedKeys:
         like = next(sentence.keys for sentence in sentences if len(sentence.ids))
         self.device, shape = like.device, (len(sentences), self.longest)
         self.exact = self.device.type == "cpu" if exact is None else exact
+        self.product_dtype = torch.float32 if self.device.type == "cpu" else like.dtype
         self.keys = like.new_zeros(*shape, like.shape[1])
         self.ids = torch.full(shape, -1, device=self.device)
         self.values = torch.zeros_like(self.ids)
@@ -150,8 +151,9 @@ class PaddedKeys:
 
     def _scores(self, asked: Tensor, batch: slice) -> Tensor:
         """Distances without what is the same for all keys of a row, (sentences, rows, longest); padding is infinite."""
-        dtype = torch.float32 if self.device.type == "cpu" else self.keys.dtype
-        products = (asked.to(dtype) @ self.keys[batch].to(dtype).mT).float()
+        dtype = self.product_dtype
+        lengths = asked.norm(dim=2, keepdim=True).clamp(min=1e-12)  # products with longer queries might overflow
+        products = ((asked / lengths).to(dtype) @ self.keys[batch].to(dtype).mT).float() * lengths
         if self.metric == "cosine":
             products = products / self.norms[batch].unsqueeze(1)
         return torch.add(self.offsets[batch].unsqueeze(1), products, alpha=-2 if self.metric == "l2" else -1)
@@ -181,7 +183,7 @@ class PaddedKeys:
 
     def _rounding(self, queries: Tensor, sentences: Tensor) -> Tensor:
         """How much a distance out of a product may differ from an exact one, (rows,)."""
-        half = 0.0 if self.device.type == "cpu" else HALF_ROUNDING.get(self.keys.dtype, 0.0)
+        half = HALF_ROUNDING.get(self.product_dtype, 0.0)
         # Errors of single additions cancel each other, like steps of a random walk: 4 times their expected sum.
         relative = 4 * math.sqrt(queries.shape[1]) * 2**-24 + product_rounding() + half
         centres = self.centres[sentences]
