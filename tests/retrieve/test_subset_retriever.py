@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from tiny_models import make_model
 
 from knn_seq.build.subset import prepare_subsets
 from knn_seq.cli.main import main
@@ -111,6 +112,24 @@ def test_explanations_name_the_sentences_of_the_subset(prepared, model):
     assert {vote.sentence for vote in votes} <= allowed
     for vote in votes:
         assert store.values.offsets[vote.sentence] + vote.position == vote.entry
+
+
+@pytest.mark.parametrize("kind", ["t5", "fsmt", "gpt2", "llama"])
+def test_every_kind_of_model_finds_sentences_by_its_own_states(kind, number_corpus, tmp_path):
+    model = make_model(kind)
+    options = {"sentences": "encoder", "codes": "PQ16x4", "index": "Flat", "calibration_sentences": 0, "quiet": True}
+    store = Datastore.build(tmp_path / "store", model, number_corpus, **options)
+    assert store.sentence_vectors.shape[0] == SENTENCES
+    translator = Translator(store, model, retriever="subset", subset_size=9, temperature=50.0, weight=0.9, max_length=9)
+    together = translator.translate(SOURCES)
+    assert together == [translator.translate([source])[0] for source in SOURCES]
+    assert together != translator.translate(SOURCES, weight=0.0)
+
+
+def test_an_ensemble_asks_its_first_model_for_sentences(prepared, save_model):
+    store = prepared()
+    translator = Translator(store, ensemble=[save_model("marian", 1)], retriever="subset", subset_size=9, weight=0.9)
+    assert translator.translate(SOURCES) != translator.translate(SOURCES, weight=0.0)
 
 
 def test_a_datastore_that_is_not_prepared_says_how(number_store):

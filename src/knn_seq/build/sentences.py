@@ -22,7 +22,7 @@ from knn_seq.sentences.base import sentence_search
 from knn_seq.sentences.encoder import EncoderSearch
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, KeyWriter
-from knn_seq.storage.atomic import publish_folder
+from knn_seq.storage.atomic import partial_of, publish_folder
 
 
 class StoredSources(Sequence[Source]):
@@ -54,7 +54,8 @@ def store_sentences(folder: DatastoreFolder, model: Model, settings: BuildSettin
         search.fit(StoredSources(folder))
         progress.update(len(folder.values))
     _publish(search, folder)
-    folder.sentences_path.unlink(missing_ok=True)
+    for path in (folder.sentences_path, partial_of(folder.sentences_path)):
+        path.unlink(missing_ok=True)
     return {"type": "lexical"}
 
 
