@@ -6,12 +6,14 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 from killed_build import build
 from tiny_models import number_line
 
 from knn_seq.datastore import Datastore
 from knn_seq.models import Source, load_model
 from knn_seq.sentences.open import open_sentences
+from knn_seq.sentences.whitening import Whitening
 from knn_seq.storage.flat import open_flat
 
 PLACES = [
@@ -21,6 +23,9 @@ PLACES = [
     ("encoder", "knn_seq.build.subset:store_codes", 1),
     ("encoder", "knn_seq.build.codes:_encode", 1),
     ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 3),
+    ("encoder", "knn_seq.build.sentences:_whiten", 1),
+    ("encoder", "knn_seq.sentences.whitening/Whitening:apply", 1),
+    ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 4),
     ("encoder", "knn_seq.build.sentences:build_index", 1),
     ("bm25", "knn_seq.build.sentences:publish_folder", 1),
 ]
@@ -60,11 +65,11 @@ def test_a_killed_build_goes_on(sentences, place, count, undisturbed, tmp_path):
 def test_vectors_made_along_with_the_keys_are_those_made_alone(undisturbed):
     _, _, stores = undisturbed
     store = stores["encoder"]
-    model = load_model(store.model_settings)
+    model, whitening = load_model(store.model_settings), Whitening.load(store.path / "whitening.h5")
     for sentence in (0, 7, 299):
         vector = model.sentence_vectors([store.sources[sentence].tolist()])[0]
-        wanted = (vector / vector.norm()).numpy()
-        np.testing.assert_allclose(store.sentence_vectors[sentence].astype(np.float32), wanted, atol=2e-3)
+        wanted = whitening.apply((vector / vector.norm())[None])[0]
+        assert torch.from_numpy(store.sentence_vectors[sentence].astype(np.float32)) @ wanted > 0.9999
 
 
 def test_the_encoder_reads_each_sentence_once(tmp_path, undisturbed):

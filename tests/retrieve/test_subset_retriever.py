@@ -17,6 +17,7 @@ from knn_seq.explain import explain
 from knn_seq.models import Source, load_model
 from knn_seq.retrieve.full import FullRetriever
 from knn_seq.retrieve.subset import SubsetRetriever
+from knn_seq.sentences.whitening import Whitening
 from knn_seq.settings import BuildSettings, SearchSettings
 from knn_seq.storage import DatastoreFolder
 from knn_seq.translate import Translator
@@ -77,6 +78,7 @@ def test_only_the_most_similar_sentences_are_searched(prepared, model, codes):
     retriever = SubsetRetriever.open(store, SearchSettings(subset_size=5), model)
     subsets = retriever.prepare(read(model, SOURCES), 5)
     vectors = torch.nn.functional.normalize(model.sentence_vectors([s.tokens for s in read(model, SOURCES)]), dim=1)
+    vectors = Whitening.load(store.path / "whitening.h5").apply(vectors)
     similar = (vectors @ torch.from_numpy(store.sentence_vectors.astype(np.float32)).T).topk(5).indices
     queries = torch.from_numpy(store.keys[:5].astype(np.float32))
     found = retriever.retrieve(queries, torch.arange(5), 200, subsets)

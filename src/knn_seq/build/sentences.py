@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,12 @@ from knn_seq.progress import Progress
 from knn_seq.sentences import LexicalSearch, SentenceSearch, VectorSearch
 from knn_seq.sentences.base import sentence_search
 from knn_seq.sentences.encoder import EncoderSearch
+from knn_seq.sentences.whitening import CHUNK, Whitening
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, KeyWriter
 from knn_seq.storage.atomic import partial_of, publish_folder
+from knn_seq.storage.flat import read_extents
+from knn_seq.storage.keys import open_keys
 
 
 class StoredSources(Sequence[Source]):
@@ -42,10 +47,10 @@ def store_sentences(folder: DatastoreFolder, model: Model, settings: BuildSettin
     """Build what finds sentences, as the settings name it, or go on with it; returns what the manifest says of it."""
     search: SentenceSearch = sentence_search(settings.sentences or "encoder", model)
     if isinstance(search, VectorSearch):
-        _store_vectors(folder, search, settings, quiet)
+        identity = origin(folder) | {"sentences": settings.sentences}
+        _store_vectors(folder, search, settings, identity, quiet)
         folder.__dict__.pop("sentence_vectors", None)
         chosen = replace(settings, index=settings.sentence_index, metric="l2")
-        identity = origin(folder) | {"sentences": settings.sentences}
         return build_index(
             folder.sentence_vectors, folder.sentence_index_folder, chosen, identity, quiet, "sentence index"
         )
@@ -54,13 +59,14 @@ def store_sentences(folder: DatastoreFolder, model: Model, settings: BuildSettin
         search.fit(StoredSources(folder))
         progress.update(len(folder.values))
     _publish(search, folder)
-    for path in (folder.sentences_path, partial_of(folder.sentences_path)):
+    for path in (folder.sentences_path, folder.raw_sentences_path, folder.whitening_path):
         path.unlink(missing_ok=True)
+        partial_of(path).unlink(missing_ok=True)
     return {"type": "lexical"}
 
 
 class Vectors:
-    """The file of sentence vectors while it is written.
+    """The file of sentence vectors while it is written; they are whitened when all are there.
 
     Args:
         folder: The datastore.
@@ -70,10 +76,10 @@ class Vectors:
 
     def __init__(self, folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings) -> None:
         self.search, self.sources, self.dtype = search, StoredSources(folder), getattr(torch, settings.key_dtype)
-        shape = (len(self.sources), search.vectors([self.sources[0]]).shape[1])
+        shape = (len(self.sources), search.unit_vectors([self.sources[0]]).shape[1])
         identity = origin(folder) | {"sentences": settings.sentences}
         self.writer, done = KeyWriter.open_or_create(
-            folder.sentences_path, shape, settings.key_dtype, identity, "vectors"
+            folder.raw_sentences_path, shape, settings.key_dtype, identity, "vectors"
         )
         self.done: dict[str, int] = done or {"batches": 0, "tokens": 0}
 
@@ -90,11 +96,37 @@ class Vectors:
 
     def rows(self, batch: NDArray[np.int64]) -> Rows:
         """The vectors of some sentences, to be written to their places."""
-        vectors = self.search.vectors([self.sources[i] for i in batch])
+        vectors = self.search.unit_vectors([self.sources[i] for i in batch])
         return batch, [1] * len(batch), vectors.to(self.dtype).cpu().numpy()
 
 
-def _store_vectors(folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings, quiet: bool) -> None:
+def _store_vectors(
+    folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings, identity: dict[str, Any], quiet: bool
+) -> None:
+    if not (folder.whitening_path.exists() and _is_whole(folder.sentences_path, identity)):
+        _store_raw_vectors(folder, search, settings, quiet)
+        _whiten(folder, identity)
+    folder.raw_sentences_path.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path, identity: dict[str, Any]) -> bool:
+    return path.exists() and read_extents(path)[1].get("identity") == json.dumps(identity, sort_keys=True)
+
+
+def _whiten(folder: DatastoreFolder, identity: dict[str, Any]) -> None:
+    raw = open_keys(folder.raw_sentences_path, "vectors")
+    whitening = Whitening.fit(raw)
+    folder.sentences_path.unlink(missing_ok=True)  # or a kill would leave it with a whitening that is not its own
+    whitening.save(folder.whitening_path)
+    writer, _ = KeyWriter.open_or_create(folder.sentences_path, raw.shape, raw.dtype, identity, "vectors")
+    with writer:
+        for start in range(0, len(raw), CHUNK):
+            rows = whitening.apply(torch.from_numpy(raw[start : start + CHUNK].copy()))
+            writer.write(start, rows.to(torch.from_numpy(raw[:0].copy()).dtype).numpy())
+        writer.finish()
+
+
+def _store_raw_vectors(folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings, quiet: bool) -> None:
     vectors = Vectors(folder, search, settings)
     label, count = f"sentences {settings.sentences}", len(vectors.sources)
     start = count if vectors.writer.finished else vectors.done["tokens"]

@@ -45,7 +45,7 @@ def require_possible(model: Model, settings: BuildSettings, metric: str) -> None
         KeyCodec(model.dimension, metric, settings.codes.removesuffix(REFINE_KEYS))
     if isinstance(search, VectorSearch):
         text = "1 2 3"
-        width = search.vectors([Source(text, model.tokenizer.encode_sources([text])[0])]).shape[1]
+        width = search.encode([Source(text, model.tokenizer.encode_sources([text])[0])]).shape[1]
         kind, recipe = index_kind(settings.sentence_index, LARGE, width)
         INDEXES.get(kind)(width, "l2", recipe)
 

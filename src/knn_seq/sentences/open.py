@@ -5,6 +5,7 @@ from knn_seq.models import Model
 from knn_seq.sentences.base import SentenceSearch, sentence_search
 from knn_seq.sentences.lexical import LexicalSearch
 from knn_seq.sentences.vectors import VectorSearch
+from knn_seq.sentences.whitening import Whitening
 from knn_seq.storage import DatastoreFolder
 
 
@@ -13,6 +14,7 @@ def open_sentences(store: DatastoreFolder, model: Model) -> SentenceSearch:
     prepared, folder = store.manifest.subset, store.sentence_index_folder
     search: SentenceSearch = sentence_search(prepared["sentences"], model)
     if isinstance(search, VectorSearch):
+        search.whitening = Whitening.load(store.whitening_path)
         search.index = INDEXES.get(prepared["sentence_index"]["type"]).load(folder)
         if search.index.needs_keys:
             search.index.lend_keys(store.sentence_vectors)

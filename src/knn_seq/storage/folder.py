@@ -51,6 +51,16 @@ class DatastoreFolder:
         return self.path / "sentences.h5"
 
     @property
+    def raw_sentences_path(self) -> Path:
+        """The vectors before they are whitened; there only while a datastore is built."""
+        return self.path / "sentences.raw.h5"
+
+    @property
+    def whitening_path(self) -> Path:
+        """What whitens the vectors."""
+        return self.path / "whitening.h5"
+
+    @property
     def sentence_index_folder(self) -> Path:
         """What finds source sentences that are like another."""
         return self.path / "sentences"
