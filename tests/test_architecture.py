@@ -37,6 +37,7 @@ ROOMS = [
     "explain",
     "evaluate",
     "demo",
+    "fairseq",
     "cli",
 ]
 

@@ -67,6 +67,7 @@ class Datastore(DatastoreFolder):
             prompt=info.prompt,
             key=self.manifest.keys.kind,
             dtype=info.dtype,
+            data=info.data,
         )
 
     @property

@@ -21,6 +21,7 @@ class ModelSettings:
     key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
     device: str | None = None  # None: CUDA if there is, else the CPU
     dtype: str = "float32"
+    data: str | None = None  # fairseq: the folder of dictionaries, if neither the checkpoint nor its folder knows them
 
 
 @dataclass(frozen=True)

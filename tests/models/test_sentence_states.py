@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny_models import DECODER_ONLY, NETWORKS, make_model
 
+from knn_seq.models import TokenPair
 from knn_seq.settings import DecodingSettings
 
 SOURCES = [[5, 9, 14, 2], [7, 2], [30, 31, 32, 33, 34, 2]]
@@ -24,6 +25,17 @@ def test_states_are_used_once_and_change_nothing(kind):
     assert model.generate(SOURCES, decoding) == plain
     handle.remove()
     assert len(runs) == 2
+
+
+@pytest.mark.parametrize("kind", sorted(NETWORKS))
+def test_keys_and_scores_are_the_same_after_vectors(kind):
+    model = make_model(kind)
+    pairs = [TokenPair(source, [8, 9, 10, 11, 2][i:]) for i, source in enumerate(SOURCES)]
+    keys, (_, log_probs) = model.keys(pairs), model.score(pairs)
+    model.sentence_vectors(SOURCES)
+    torch.testing.assert_close(model.keys(pairs), keys)
+    model.sentence_vectors(SOURCES)
+    torch.testing.assert_close(model.score(pairs)[1], log_probs)
 
 
 def test_states_of_another_batch_are_not_used():

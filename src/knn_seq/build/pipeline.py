@@ -132,6 +132,7 @@ def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Mani
             target_lang=chosen.target_lang,
             prompt=chosen.prompt,
             dtype=chosen.dtype,
+            data=None if chosen.data is None else os.path.abspath(chosen.data),
         ),
         keys=KeyInfo(kind=chosen.key, dimension=model.dimension, dtype=settings.key_dtype),
         corpus=CorpusInfo(identity=corpus.identity(), description=corpus.describe()),

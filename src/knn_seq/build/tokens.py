@@ -91,8 +91,12 @@ def _tokenize_here(chunk: list[SentencePair | BadLine], max_length: int) -> Toke
 def _tokenize_chunk(chunk: list[SentencePair | BadLine], tokenizer: PairTokenizer, max_length: int) -> TokenChunk:
     pairs = [line for line in chunk if isinstance(line, SentencePair)]
     bad = [line for line in chunk if isinstance(line, BadLine)]
-    sources = tokenizer.encode_sources([pair.source for pair in pairs]) if pairs else []
-    targets = tokenizer.encode_targets([pair.target for pair in pairs]) if pairs else []
+    if pairs and pairs[0].source_tokens is None:
+        sources = tokenizer.encode_sources([pair.source for pair in pairs])
+        targets = tokenizer.encode_targets([pair.target for pair in pairs])
+    else:  # the corpus was tokenized before, all of it
+        sources = [list(pair.source_tokens or ()) for pair in pairs]
+        targets = [list(pair.target_tokens or ()) for pair in pairs]
     fits = [len(s) <= max_length and len(t) <= max_length for s, t in zip(sources, targets, strict=True)]
     bad += [BadLine(pair.line, TOO_LONG) for pair, fit in zip(pairs, fits, strict=True) if not fit]
     return TokenChunk(

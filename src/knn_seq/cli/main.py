@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from knn_seq import __version__
-from knn_seq.cli import build, demo, evaluate, index, info, plan, translate
+from knn_seq.cli import build, convert, demo, evaluate, fairseq_dir, index, info, plan, translate
 from knn_seq.errors import UserError
 from knn_seq.threads import wait_politely
 
@@ -19,7 +19,9 @@ COMMANDS = {
     "translate": translate,
     "evaluate": evaluate,
     "info": info,
+    "convert": convert,
     "demo": demo,
+    "fairseq-dir": fairseq_dir,
 }
 
 

@@ -15,6 +15,8 @@ class SentencePair(NamedTuple):
     source: str
     target: str
     line: int  # of the corpus, the first is 1
+    source_tokens: tuple[int, ...] | None = None  # of a corpus that was tokenized before, for the model as they are
+    target_tokens: tuple[int, ...] | None = None
 
 
 class BadLine(NamedTuple):

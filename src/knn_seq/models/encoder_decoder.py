@@ -36,7 +36,8 @@ class EncoderDecoderModel(NetworkModel):
         tokens, mask = pad([pair.source for pair in pairs], self.padding, self.device)
         # The decoder sees only what stands before, so its padding, at the end, needs no mask.
         decoder_tokens, _ = pad([[*self.prefix, *pair.target[:-1]] for pair in pairs], self.padding, self.device)
-        inputs = self._encoded([pair.source for pair in pairs], tokens)
+        # An FSMT hides later target tokens only if it is given the source tokens, even where it does not read them.
+        inputs = {"input_ids": tokens} | self._encoded([pair.source for pair in pairs], tokens)
         inputs |= {"attention_mask": mask, "decoder_input_ids": decoder_tokens}
         return inputs, [len(self.prefix) - 1] * len(pairs)
 

@@ -55,6 +55,7 @@ class ModelInfo(Record):
     target_lang: str | None = None
     prompt: str | None = None
     dtype: str = "float32"  # that the keys were computed in
+    data: str | None = None  # a fairseq model's folder of dictionaries
 
 
 @dataclass

@@ -1,0 +1,13 @@
+"""The plug-in that `fairseq-generate --user-dir` loads.  Without fairseq nothing but this file can be imported here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def plugin_folder() -> Path:
+    """The folder for fairseq's `--user-dir`.
+
+    fairseq puts the folder above it in front of all others that Python imports from: nothing else may be in there.
+    """
+    return Path(__file__).resolve().parent / "plugin" / "knn_seq_plugin"

@@ -1,0 +1,187 @@
+"""Checkpoints as folders of Transformers, and whole builds with them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from fairseq_files import EOS, OPTIONS, TARGET_WORDS, make_weights, write_checkpoint, write_data_bin, write_dictionary
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, FSMTForConditionalGeneration
+
+from knn_seq.cli.main import main
+from knn_seq.datastore import Datastore
+from knn_seq.models import TokenPair, load_model
+from knn_seq.settings import DecodingSettings, ModelSettings
+from knn_seq.translate import Translator
+
+PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+VARIANTS = {
+    "fsmt": {},
+    "fsmt_shared": {"share_all_embeddings": True},
+    "fsmt_shared_decoder": {"share_decoder_input_output_embed": True},
+    "own": PRE,
+    "own_shared": {**PRE, "share_all_embeddings": True, "encoder_learned_pos": True},
+    "own_shared_decoder": {**PRE, "share_decoder_input_output_embed": True, "layernorm_embedding": True},
+}
+PAIRS = [TokenPair([5, 9, 30, EOS], [4, 4, 17, EOS]), TokenPair([7, EOS], [40, 33, EOS])]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_converted_model_is_the_same_model(variant, tmp_path, capsys):
+    path = write_checkpoint(tmp_path / "checkpoint", VARIANTS[variant])
+    out = tmp_path / "out"
+    assert main(["convert", f"fairseq:{path}", str(out)]) == 0
+    assert f"--model fairseq:{out}" in capsys.readouterr().out
+    before, after = (load_model(ModelSettings(f"fairseq:{place}", device="cpu")) for place in (path, out))
+    assert before.fingerprint == after.fingerprint
+    assert before.architecture == after.architecture
+    assert before.max_length == after.max_length
+    for left, right in zip(before.score(PAIRS), after.score(PAIRS), strict=True):
+        assert torch.equal(left, right)
+    sources = before.tokenizer.encode_sources(["s1 s2 s3", "s5"])
+    assert after.tokenizer.encode_sources(["s1 s2 s3", "s5"]) == sources
+    for beams in (1, 4):
+        decoding = DecodingSettings(beam_size=beams, max_length=9, nbest=beams)
+        outputs = before.generate(sources, decoding)
+        assert after.generate(sources, decoding) == outputs
+        texts = [model.tokenizer.decode(outputs[0][0]) for model in (before, after)]
+        assert texts[0] == texts[1] != ""
+
+
+def test_plain_transformers_loads_an_fsmt_with_its_tokenizer(tmp_path):
+    words = ["low@@", "er", "est", "lo@@", "w", "w@@", "x", "l@@", "o", "."]
+    weights = make_weights(OPTIONS | {"share_all_embeddings": True}, (14, 14))
+    options = {"share_all_embeddings": True, "source_lang": "en", "target_lang": "en", "tokenizer": "moses"}
+    path = write_checkpoint(tmp_path / "checkpoint", options, weights, style="args")
+    write_dictionary(path.parent / "dict.en.txt", words)
+    (path.parent / "bpecodes").write_text("l o 20\nlo w 15\ne r</w> 12\ne s 9\nes t</w> 9\n")
+    assert main(["convert", f"fairseq:{path}", str(tmp_path / "out")]) == 0
+    model = load_model(ModelSettings(f"fairseq:{path}", device="cpu"))
+    network = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert isinstance(network, FSMTForConditionalGeneration)
+    text = "lower lowest low x."
+    tokens = tokenizer(text)["input_ids"]
+    assert tokens == model.tokenizer.encode_sources([text])[0] == [4, 5, 4, 6, 7, 8, 10, 13, EOS]
+    assert tokenizer.decode(tokens, skip_special_tokens=True) == model.tokenizer.decode(tokens) == text
+    generated = network.generate(torch.tensor([tokens]), num_beams=3, max_new_tokens=8, max_length=None)[0, 1:].tolist()
+    (best,) = model.generate([tokens], DecodingSettings(beam_size=3, max_length=8))[0]
+    assert generated[: len(best)] == best
+
+
+def test_a_converted_multilingual_model_keeps_all_its_languages(tmp_path):
+    options = {
+        **PRE,
+        "task": "translation_multi_simple_epoch",
+        "share_all_embeddings": True,
+        "source_lang": None,
+        "target_lang": None,
+        "encoder_langtok": "src",
+        "decoder_langtok": True,
+        "langs": ["de", "en", "fr"],
+    }
+    rows = len(TARGET_WORDS) + 7
+    path = write_checkpoint(tmp_path / "checkpoint", options, make_weights(OPTIONS | options, (rows, rows)))
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["task"] |= {name: options[name] for name in ("encoder_langtok", "decoder_langtok", "langs")}
+    torch.save(state, path)
+    for language in options["langs"]:
+        write_dictionary(path.parent / f"dict.{language}.txt", TARGET_WORDS)
+    out = tmp_path / "out"
+    assert main(["convert", f"fairseq:{path}", str(out), "--source-lang", "de", "--target-lang", "en"]) == 0
+    for languages in ({"source_lang": "de", "target_lang": "en"}, {"source_lang": "en", "target_lang": "fr"}):
+        before, after = (
+            load_model(ModelSettings(f"fairseq:{place}", device="cpu", **languages)) for place in (path, out)
+        )
+        assert before.fingerprint == after.fingerprint
+        assert before.prefix == after.prefix
+        assert before.tokenizer.encode_sources(["t1"]) == after.tokenizer.encode_sources(["t1"])
+
+
+def test_what_cannot_be_converted(tmp_path, capsys):
+    path = write_checkpoint(tmp_path)
+    assert main(["convert", "firefox:pt-en", str(tmp_path / "out")]) == 2
+    assert "Only fairseq's models can be converted" in capsys.readouterr().err
+    assert main(["convert", f"fairseq:{path}", str(tmp_path)]) == 2
+    assert "is not empty: choose another folder" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Random pairs as a data-bin folder and as text."""
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = np.random.default_rng(5)
+    pairs = [
+        (
+            [*generator.integers(4, 37, generator.integers(3, 8)).tolist(), EOS],
+            [*generator.integers(4, 41, generator.integers(3, 8)).tolist(), EOS],
+        )
+        for _ in range(60)
+    ]
+    write_data_bin(folder / "data-bin", pairs)
+    with open(folder / "train.tsv", "w") as file:
+        for source, target in pairs:
+            sides = (" ".join(f"s{t - 4}" for t in source[:-1]), " ".join(f"t{t - 4}" for t in target[:-1]))
+            print(*sides, sep="\t", file=file)
+    return folder, pairs
+
+
+@pytest.mark.parametrize("variant", ["fsmt", "own"])
+def test_build_and_translate(variant, corpus, tmp_path, capsys):
+    folder, pairs = corpus
+    path = write_checkpoint(tmp_path / "checkpoint", VARIANTS[variant])
+    for name in ("dict.xx.txt", "dict.yy.txt"):  # the datastore must remember where they are
+        (path.parent / name).unlink()
+    store = tmp_path / "store"
+    options = [
+        "--index",
+        "Flat",
+        "-q",
+        "--key-dtype",
+        "float32",
+        "--model",
+        f"fairseq:{path}",
+        "--sentences",
+        "encoder",
+    ]
+    assert main(["build", str(store), "--data-bin", str(folder / "data-bin"), *options]) == 0, capsys.readouterr().err
+    datastore = Datastore(store)
+    assert datastore.manifest.counts.sentences == len(pairs)
+    assert datastore.values.items[:].tolist() == [token for _, target in pairs for token in target]
+    assert datastore.model_settings.data == str(folder / "data-bin")
+    model = load_model(datastore.model_settings)
+    keys = model.keys([TokenPair(*pair) for pair in pairs[:4]]).numpy()
+    np.testing.assert_allclose(datastore.keys[: len(keys)], keys, atol=2e-5)
+
+    text_store = tmp_path / "text-store"
+    text = ["--corpus", str(folder / "train.tsv"), "--data", str(folder / "data-bin")]
+    assert main(["build", str(text_store), *text, *options]) == 0, capsys.readouterr().err
+    np.testing.assert_allclose(Datastore(text_store).keys[:], datastore.keys[:], atol=2e-5)
+
+    # With the neighbours alone, the stored translation of a stored sentence comes out.
+    translator = Translator(store, k=1, weight=1.0, temperature=1.0, beam_size=1, device="cpu")
+    source, target = (" ".join(f"{name}{t - 4}" for t in side[:-1]) for name, side in zip("st", pairs[7], strict=True))
+    assert str(translator.translate([source])[0]) == target
+    assert json.loads((store / "datastore.json").read_text())["corpus"]["description"] == "train of data-bin (xx-yy)"
+
+
+def test_a_data_bin_with_other_dictionaries(corpus, tmp_path, capsys):
+    folder, _ = corpus
+    path = write_checkpoint(tmp_path / "checkpoint")
+    write_dictionary(path.parent / "dict.yy.txt", TARGET_WORDS[::-1])
+    build = ["build", str(tmp_path / "store"), "--model", f"fairseq:{path}", "-q"]
+    assert main([*build, "--data-bin", str(folder / "data-bin")]) == 2
+    assert "dict.yy.txt is not the dictionary of" in capsys.readouterr().err
+
+
+def test_a_data_bin_needs_a_model_of_fairseq_and_stands_alone(corpus, tmp_path, capsys, save_model):
+    folder, _ = corpus
+    build = ["build", str(tmp_path / "store"), "--model", save_model(), "-q"]
+    assert main([*build, "--data-bin", str(folder / "data-bin")]) == 2
+    assert "A data-bin folder is for fairseq's models" in capsys.readouterr().err
+    assert main([*build, "--data-bin", str(folder / "data-bin"), "--corpus", "x.tsv"]) == 2
+    assert "not both" in capsys.readouterr().err
+    assert main([*build, "--subset", "valid", "--corpus", str(folder / "train.tsv")]) == 2
+    assert "--subset is a split of --data-bin" in capsys.readouterr().err
