@@ -91,7 +91,7 @@ def ready_search(model, sources):
             search.fit(corpus)
         else:
             vectors = search.unit_vectors(corpus)
-            search.whitening = Whitening.fit(vectors.numpy())
+            search.whitening = Whitening.fit(vectors.numpy()) if search.whitens else Whitening.none(vectors.shape[1])
             search.index = INDEXES.get("faiss").build(search.whitening.apply(vectors).numpy(), "Flat", "l2")
         return search
 

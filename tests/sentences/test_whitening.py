@@ -45,3 +45,8 @@ def test_it_is_saved(tmp_path):
     (tmp_path / "whitening.h5").write_bytes(b"nonsense")
     with pytest.raises(UserError, match="damaged"):
         Whitening.load(tmp_path / "whitening.h5")
+
+
+def test_none_leaves_unit_vectors_alone():
+    vectors = torch.nn.functional.normalize(torch.from_numpy(lopsided(9)), dim=1)
+    torch.testing.assert_close(Whitening.none(12).apply(vectors), vectors)

@@ -105,7 +105,7 @@ def _store_vectors(
 ) -> None:
     if not (folder.whitening_path.exists() and _is_whole(folder.sentences_path, identity)):
         _store_raw_vectors(folder, search, settings, quiet)
-        _whiten(folder, identity)
+        _whiten(folder, search.whitens, identity)
     folder.raw_sentences_path.unlink(missing_ok=True)
 
 
@@ -113,9 +113,9 @@ def _is_whole(path: Path, identity: dict[str, Any]) -> bool:
     return path.exists() and read_extents(path)[1].get("identity") == json.dumps(identity, sort_keys=True)
 
 
-def _whiten(folder: DatastoreFolder, identity: dict[str, Any]) -> None:
+def _whiten(folder: DatastoreFolder, wanted: bool, identity: dict[str, Any]) -> None:
     raw = open_keys(folder.raw_sentences_path, "vectors")
-    whitening = Whitening.fit(raw)
+    whitening = Whitening.fit(raw) if wanted else Whitening.none(raw.shape[1])
     folder.sentences_path.unlink(missing_ok=True)  # or a kill would leave it with a whitening that is not its own
     whitening.save(folder.whitening_path)
     writer, _ = KeyWriter.open_or_create(folder.sentences_path, raw.shape, raw.dtype, identity, "vectors")

@@ -25,6 +25,8 @@ class SentenceTransformersSearch(VectorSearch):
         model: The translation model, on whose device the encoder runs.
     """
 
+    whitens = False
+
     def __init__(self, option: str, model: Model) -> None:
         super().__init__(option, model)
         if not option:

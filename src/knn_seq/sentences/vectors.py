@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from knn_seq.sentences.whitening import Whitening
 class VectorSearch(SentenceSearch):
     """Sentences are like each other if their vectors point the same way; a new encoder is a subclass with `encode`."""
 
+    whitens: ClassVar[bool] = True  # False: the vectors were made to be compared as they are
     # Of all sentences of a datastore, set by whoever builds or opens it.
     whitening: Whitening
     index: SearchIndex  # by l2, of the whitened vectors

@@ -43,6 +43,11 @@ class Whitening:
         variances = variances.clamp(min=0) + max(float(variances.mean()), 1e-12) * dimension / count
         return cls(mean.float(), (directions / variances.sqrt()).float())
 
+    @classmethod
+    def none(cls, dimension: int) -> Whitening:
+        """One that leaves vectors of length one as they are."""
+        return cls(torch.zeros(dimension), torch.eye(dimension))
+
     def apply(self, vectors: Tensor) -> Tensor:
         """The whitened vectors, of length one, where these are."""
         mean, matrix = self.mean.to(vectors.device), self.matrix.to(vectors.device)
