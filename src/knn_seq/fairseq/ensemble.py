@@ -70,7 +70,7 @@ class SteeredEnsemble(EnsembleModelWithAlignment):  # type: ignore[misc]
     def reorder_encoder_out(self, encoder_outs: EncodedBatch, new_order: Tensor) -> EncodedBatch:
         """The batch with row new_order[i] of the old as row i of the new."""
         encoded = super().reorder_encoder_out(encoder_outs, new_order)
-        return EncodedBatch(encoded, torch.arange(len(new_order)) // 5, encoder_outs.steers)
+        return EncodedBatch(encoded, encoder_outs.sentences[new_order.cpu()], encoder_outs.steers)
 
     def forward_decoder(
         self,
