@@ -18,6 +18,7 @@ from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder, Ragged
 
 REFINE_FACTOR = 4  # finds 98 of 100 neighbours among the candidates of the default codes
+WIDE, WIDE_FACTOR = 256, 2  # beyond so many dimensions reading a key to rank it costs too much
 
 
 class Subsets(Protocol):
@@ -43,7 +44,7 @@ class SubsetIndex:
         recipe: The codes, see `KeyCodec`; with `Refine(keys)` behind it what they find is ranked by the keys.
         codec: The trained codec, unless the recipe is "Flat".
         codes: (entries, bytes), unless the recipe is "Flat".
-        factor: How many times k candidates are ranked.
+        factor: How many times k candidates are ranked; None: 4, for wide keys 2.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class SubsetIndex:
         recipe: str = EXACT,
         codec: KeyCodec | None = None,
         codes: NDArray[np.uint8] | None = None,
-        factor: int = REFINE_FACTOR,
+        factor: int | None = None,
     ) -> None:
-        self.keys, self.values, self.metric, self.factor = keys, values, metric, factor
+        self.keys, self.values, self.metric = keys, values, metric
+        self.factor = factor or (REFINE_FACTOR if keys.shape[1] <= WIDE else WIDE_FACTOR)
         self.codec, self.codes = codec, codes
         self.by_keys = codec is None or recipe.endswith(REFINE_KEYS)
 
@@ -65,14 +67,13 @@ class SubsetIndex:
         """That of a datastore which was prepared for subsets."""
         prepared = store.manifest.subset
         recipe, metric = str(prepared["codes"]), str(prepared["metric"])
-        factor = settings.refine_factor or REFINE_FACTOR
         if recipe == EXACT:
             return cls(store.keys, store.values, metric)
         codec = KeyCodec(store.keys.shape[1], metric, recipe.removesuffix(REFINE_KEYS))
         codec.load(store.codec_path)
         if store.codes.shape != (len(store.keys), codec.bytes):
             raise UserError(f"{store.codes_path} does not fit the datastore's keys: prepare it for subsets again.")
-        return cls(store.keys, store.values, metric, recipe, codec, store.codes, factor)
+        return cls(store.keys, store.values, metric, recipe, codec, store.codes, settings.refine_factor)
 
     def subsets(self, sentences: NDArray[np.int64], device: torch.device | str = "cpu") -> Subsets:
         """The tokens of some sentences, to be searched in many steps.
