@@ -10,6 +10,7 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from tiny_models import make_network, number_line, number_tokenizer  # noqa: E402
 
+from knn_seq.cli.main import main  # noqa: E402
 from knn_seq.datastore import Datastore  # noqa: E402
 
 
@@ -43,3 +44,14 @@ def number_store(tmp_path_factory, save_model, number_corpus):
     """A finished datastore of the tiny Marian model."""
     path = tmp_path_factory.mktemp("number-store") / "store"
     return Datastore.build(path, save_model(), number_corpus, index="Flat", quiet=True)
+
+
+@pytest.fixture
+def knn_seq(capfd):
+    """Run a command in this process; returns exit code, output and error output."""
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        return code, *capfd.readouterr()
+
+    return run

@@ -8,18 +8,7 @@ import sys
 import pytest
 
 from knn_seq import __version__
-from knn_seq.cli.main import COMMANDS, main
-
-
-@pytest.fixture
-def knn_seq(capfd):
-    """Run a command in this process; returns exit code, output and error output."""
-
-    def run(*arguments):
-        code = main([str(argument) for argument in arguments])
-        return code, *capfd.readouterr()
-
-    return run
+from knn_seq.cli.main import COMMANDS
 
 
 @pytest.fixture(scope="module")

@@ -4,21 +4,6 @@ import io
 import json
 import sys
 
-import pytest
-
-from knn_seq.cli.main import main
-
-
-@pytest.fixture
-def knn_seq(capfd):
-    """Run a command in this process; returns exit code, output and error output."""
-
-    def run(*arguments):
-        code = main([str(argument) for argument in arguments])
-        return code, *capfd.readouterr()
-
-    return run
-
 
 def test_translate_with_a_memory(knn_seq, save_model, number_corpus, tmp_path, monkeypatch):
     (tmp_path / "train.tsv").write_text(number_corpus.read_text() + "only one side\n")

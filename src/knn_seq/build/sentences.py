@@ -47,7 +47,7 @@ def store_sentences(folder: DatastoreFolder, model: Model, settings: BuildSettin
     """Build what finds sentences, as the settings name it, or go on with it; returns what the manifest says of it."""
     search: SentenceSearch = sentence_search(settings.sentences or "encoder", model)
     if isinstance(search, VectorSearch):
-        identity = origin(folder) | {"sentences": settings.sentences}
+        identity = _identity(folder, settings)
         _store_vectors(folder, search, settings, identity, quiet)
         folder.__dict__.pop("sentence_vectors", None)
         chosen = replace(settings, index=settings.sentence_index, metric="l2")
@@ -65,6 +65,11 @@ def store_sentences(folder: DatastoreFolder, model: Model, settings: BuildSettin
     return {"type": "lexical"}
 
 
+def _identity(folder: DatastoreFolder, settings: BuildSettings) -> dict[str, Any]:
+    """What sentence vectors depend on."""
+    return origin(folder) | {"sentences": settings.sentences}
+
+
 class Vectors:
     """The file of sentence vectors while it is written; they are whitened when all are there.
 
@@ -77,9 +82,8 @@ class Vectors:
     def __init__(self, folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings) -> None:
         self.search, self.sources, self.dtype = search, StoredSources(folder), getattr(torch, settings.key_dtype)
         shape = (len(self.sources), search.unit_vectors([self.sources[0]]).shape[1])
-        identity = origin(folder) | {"sentences": settings.sentences}
         self.writer, done = KeyWriter.open_or_create(
-            folder.raw_sentences_path, shape, settings.key_dtype, identity, "vectors"
+            folder.raw_sentences_path, shape, settings.key_dtype, _identity(folder, settings), "vectors"
         )
         self.done: dict[str, int] = done or {"batches": 0, "tokens": 0}
 
@@ -121,8 +125,8 @@ def _whiten(folder: DatastoreFolder, wanted: bool, identity: dict[str, Any]) -> 
     writer, _ = KeyWriter.open_or_create(folder.sentences_path, raw.shape, raw.dtype, identity, "vectors")
     with writer:
         for start in range(0, len(raw), CHUNK):
-            rows = whitening.apply(torch.from_numpy(raw[start : start + CHUNK].copy()))
-            writer.write(start, rows.to(torch.from_numpy(raw[:0].copy()).dtype).numpy())
+            rows = torch.from_numpy(raw[start : start + CHUNK].copy())
+            writer.write(start, whitening.apply(rows).to(rows.dtype).numpy())
         writer.finish()
 
 
