@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pytest
-from test_cli import knn_seq  # noqa: F401
 
 from knn_seq.build.key_rate import measure_key_rate
 from knn_seq.datastore import Datastore
@@ -26,7 +25,7 @@ def names(store):
     return list(manifest.indexes), manifest.default_index
 
 
-def test_indexes_live_beside_each_other(knn_seq, store):  # noqa: F811
+def test_indexes_live_beside_each_other(knn_seq, store):
     code, out, err = knn_seq("index", store.path, "--index", "IVF4,Flat", "-q")
     assert (code, out) == (0, ""), err
     assert names(store) == (["default", "IVF4,Flat"], "default")
@@ -50,7 +49,7 @@ def test_indexes_live_beside_each_other(knn_seq, store):  # noqa: F811
     assert knn_seq(*translate, "--index", "IVF4,Flat", "--nprobe", 4)[1] == default[1]
 
 
-def test_the_default_index_changes_and_others_are_removed(knn_seq, store):  # noqa: F811
+def test_the_default_index_changes_and_others_are_removed(knn_seq, store):
     assert knn_seq("index", store.path, "--index", "SQ8", "--default", "-q")[0] == 0
     assert names(store) == (["default", "SQ8"], "SQ8")
     code, _, err = knn_seq("index", store.path, "--remove", "SQ8")
@@ -64,14 +63,14 @@ def test_the_default_index_changes_and_others_are_removed(knn_seq, store):  # no
     assert knn_seq("index", store.path, "--remove", "SQ8")[0] == 2
 
 
-def test_an_index_by_its_parts(knn_seq, store):  # noqa: F811
+def test_an_index_by_its_parts(knn_seq, store):
     options = ("--ivf-lists", 4, "--hnsw-edges", 8, "--pq-subspaces", 4, "--opq", "--transformed-dimension", 16)
     code, _, err = knn_seq("index", store.path, *options, "--name", "paper", "-q")
     assert code == 0, err
     assert Datastore(store.path).manifest.indexes["paper"]["recipe"] == "OPQ4_16,IVF4_HNSW8,PQ4"
 
 
-def test_check(knn_seq, store):  # noqa: F811
+def test_check(knn_seq, store):
     code, out, err = knn_seq("index", store.path, "--check", "-k", 5, "--queries", 40, "-q")
     assert (code, err) == (0, "")
     assert out.startswith(f"recall@5 1.0000 on 40 queries out of {len(store):,} keys\n")
@@ -86,14 +85,14 @@ def test_check(knn_seq, store):  # noqa: F811
     assert recall("--nprobe", 1) < recall("--nprobe", 16) == 1.0
 
 
-def test_build_and_check_at_once(knn_seq, store):  # noqa: F811
+def test_build_and_check_at_once(knn_seq, store):
     code, out, err = knn_seq("index", store.path, "--index", "auto", "--name", "auto", "--check", "--memory", "1GB")
     assert code == 0, err
     assert "recall@64 1.0000" in out
     assert "exact search" in err
 
 
-def test_plan(knn_seq):  # noqa: F811
+def test_plan(knn_seq):
     command = ("plan", "--tokens", "1e6", "--dim", 16, "--memory", "64MB", "--index", "IVF64,PQ4")
     code, out, err = knn_seq(*command)
     assert (code, err) == (0, "")
@@ -111,7 +110,7 @@ def test_plan(knn_seq):  # noqa: F811
     assert plan["index_seconds"] > 0
 
 
-def test_plan_with_a_model(knn_seq, save_model):  # noqa: F811
+def test_plan_with_a_model(knn_seq, save_model):
     code, out, err = knn_seq("plan", "--tokens", "10k", "--model", save_model(), "--json")
     assert code == 0, err
     plan = json.loads(out)
@@ -125,14 +124,14 @@ def test_the_rate_of_keys_is_that_of_the_model(save_model, kind):
     assert measure_key_rate(model, seconds=0.01) > 1
 
 
-def test_what_does_not_fit_is_said(knn_seq):  # noqa: F811
+def test_what_does_not_fit_is_said(knn_seq):
     sizes = ("plan", "--tokens", "20M", "--dim", 16, "--memory", "64MB", "--index")
     assert "TOO MUCH for the budget of 64 MB" in knn_seq(*sizes, "SQ8")[1]
     assert "the lists stay on disk" in knn_seq(*sizes, "IVF64,SQ8")[1]
     assert "within the budget" in knn_seq("plan", "--tokens", 900, "--dim", 16, "--memory", "64MB")[1]
 
 
-def test_bad_input_is_one_sentence_and_exit_code_2(knn_seq, save_model, store, tmp_path):  # noqa: F811
+def test_bad_input_is_one_sentence_and_exit_code_2(knn_seq, save_model, store, tmp_path):
     plan = ("plan", "--tokens", "1e6")
     cases = [
         (("plan", "--dim", 16), "--tokens"),
