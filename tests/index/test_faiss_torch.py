@@ -103,11 +103,17 @@ def test_torch_takes_over_where_it_is_faster_and_can(recipe, expected, keys, mon
     assert len(index) == len(keys)
 
 
-def test_the_race_is_won_by_the_faster_one():
-    matrix = torch.randn(1500, 1500)
-    ways = {"short": lambda: matrix[:2] @ matrix, "long": lambda: matrix @ matrix}
-    assert assignment.fastest("usual", ways["long"], ways) == "short"
-    assert assignment.fastest("usual", ways["short"], ways) == "usual"
+def test_the_race_is_won_by_the_faster_one(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(assignment.time, "perf_counter", lambda: clock[0])
+
+    def lasting(seconds):
+        return lambda: clock.__setitem__(0, clock[0] + seconds)
+
+    ways = {"short": lasting(1.0), "long": lasting(2.0)}
+    assert assignment.fastest("usual", lasting(2.0), ways) == "short"
+    assert assignment.fastest("usual", lasting(1.0), ways) == "usual"
+    assert assignment.fastest("usual", lasting(1.01), ways) == "usual"  # not clearly faster
 
 
 def test_opq_before_codes_finds_more_than_codes_alone(keys):
