@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 FAIRSEQ := .venv-fairseq/bin
+COMET := .venv-comet/bin
 
-.PHONY: demo test lint format clean fairseq test-fairseq
+.PHONY: demo test bench lint format clean fairseq test-fairseq comet test-comet
 .DEFAULT_GOAL := test
 
 demo: .venv/installed
@@ -12,6 +13,10 @@ demo: .venv/installed
 
 test: .venv/installed
 	$(BIN)/python -m pytest
+
+# One table of ratios, measured here: see docs/speed.md.
+bench: .venv/installed
+	$(BIN)/python benchmarks/bench.py
 
 lint: .venv/installed
 	$(BIN)/ruff check
@@ -40,5 +45,17 @@ test-fairseq: .venv-fairseq/installed
 	$(FAIRSEQ)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# COMET needs older libraries than ours, so it has an environment of its own.
+comet: .venv-comet/installed
+
+test-comet: .venv/installed .venv-comet/installed
+	KNN_SEQ_COMET_PYTHON=$(COMET)/python $(BIN)/python -m pytest tests/metrics/test_comet.py
+
+.venv-comet/installed: constraints.txt
+	$(PYTHON) -m venv .venv-comet
+	$(COMET)/python -m pip install --quiet --constraint constraints.txt torch
+	$(COMET)/python -m pip install --quiet unbabel-comet==2.2.7 'pytorch-lightning<2.6' 'setuptools<81'
+	touch $@
+
 clean:
-	rm -rf .venv .venv-fairseq knn-seq-demo
+	rm -rf .venv .venv-fairseq .venv-comet knn-seq-demo

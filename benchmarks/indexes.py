@@ -209,9 +209,8 @@ def _bleu(store: Datastore, test: list[SentencePair], recipes: list[str]) -> dic
         return {}
     translator = Translator(Datastore(store.path), beam_size=1)
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    return {
-        system.name: system.bleu for system in compare(translator, sources, references, systems, quiet=True).systems
-    }
+    comparison = compare(translator, sources, references, systems, ("bleu",), quiet=True)
+    return {system.name: system.scores["BLEU"].value for system in comparison.systems}
 
 
 def _table(rows: dict[str, dict[str, float]], paper: str) -> str:

@@ -1,22 +1,119 @@
-"""Systems measured in turns, so that whatever else the machine does hits all of them alike."""
+"""Systems measured in turns, so that whatever else the machine does hits all of them alike, and what came of it."""
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 
 class Ratio(NamedTuple):
-    """How fast a system is relative to the first, over all rounds."""
+    """One figure relative to another, over all rounds."""
 
     median: float
     lowest: float
     highest: float
 
+    @classmethod
+    def of(cls, own: Sequence[float], other: Sequence[float]) -> Ratio:
+        """Round by round: what the machine did meanwhile cancels out."""
+        return cls.over([mine / theirs for mine, theirs in zip(own, other, strict=True)])
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Ratio:
+        """Of ratios that are there already, one a round."""
+        return cls(statistics.median(values), min(values), max(values))
+
     def __str__(self) -> str:
         return f"{self.median:.2f} ({self.lowest:.2f} to {self.highest:.2f})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table that `bench.py` prints.
+
+    Args:
+        what: What was measured, and against what.
+        ratio: What came out.
+        goal: What was to be reached; None: there is none.
+        at_most: Whether the ratio is to be no larger than the goal, not no smaller.
+        figures: Whatever else was measured, every round of it, for the JSON file.
+        flaw: Why the goal is not reached whatever the ratio says; empty: it decides.
+    """
+
+    what: str
+    ratio: Ratio
+    goal: float | None = None
+    at_most: bool = False
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    flaw: str = ""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the median reaches the goal; None: there is none."""
+        if self.goal is None:
+            return None
+        fits = self.ratio.median <= self.goal if self.at_most else self.ratio.median >= self.goal
+        return fits and not self.flaw
+
+    def __str__(self) -> str:
+        """A row of a Markdown table."""
+        goal = "" if self.goal is None else f"{'≤' if self.at_most else '≥'} {self.goal:g}"
+        verdict = {None: "", True: "reached", False: "**not reached**"}[self.reached]
+        return f"| {self.what} | {self.ratio} | {goal} | {', '.join(filter(None, (verdict, self.flaw)))} |"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        return {**asdict(self), "ratio": self.ratio._asdict(), "reached": self.reached}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Row:
+        """What `to_dict` made, read again."""
+        return cls(data["what"], Ratio(**data["ratio"]), data["goal"], data["at_most"], data["figures"], data["flaw"])
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown."""
+    return "\n".join(["| | median (lowest to highest round) | goal | |", "|---|---|---|---|", *map(str, rows)])
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much is measured.
+
+    Args:
+        rounds: Of all systems in turns, beside a first one that does not count.
+        full: The whole grid of models, sizes and settings, which takes hours.
+        quick: Tiny sizes: shows whether a script runs, not how fast anything is.
+    """
+
+    rounds: int = 7
+    full: bool = False
+    quick: bool = False
+
+    def goal(self, value: float) -> float | None:
+        """The goal, unless nothing that is measured can tell whether it is reached."""
+        return None if self.quick else value
+
+
+def command_line(description: str | None) -> argparse.ArgumentParser:
+    """What the command lines of all parts of the suite have in common."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("results/speed"), help="datastores are made or found there")
+    parser.add_argument("--rounds", type=int, help=f"default: {Options.rounds}")
+    parser.add_argument("--full", action="store_true", help="the whole grid of models, sizes and settings")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
+    return parser
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    """What the command line asks for."""
+    rounds = arguments.rounds or (1 if arguments.quick else Options.rounds)
+    return Options(rounds, arguments.full, arguments.quick)
 
 
 def rates(systems: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
@@ -34,7 +131,4 @@ def rates(systems: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, li
 def ratios(measured: Mapping[str, list[float]]) -> dict[str, Ratio]:
     """Each system against the first, round by round."""
     first = next(iter(measured.values()))
-    by_round = {
-        name: [own / other for own, other in zip(values, first, strict=True)] for name, values in measured.items()
-    }
-    return {name: Ratio(statistics.median(each), min(each), max(each)) for name, each in by_round.items()}
+    return {name: Ratio.of(values, first) for name, values in measured.items()}

@@ -72,10 +72,7 @@ def measured(
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
     greedy = {name: {**settings, "beam_size": 1} for name, settings in systems.items()}
     comparison = compare(translator, sources, references, greedy, quiet=True)
-    for system in comparison.systems:
-        print(
-            f"{system.name}: BLEU {system.bleu:.2f}, chrF {system.chrf:.2f}, {system.tokens_per_second:,.0f} tokens/s"
-        )
+    print(comparison.table())
     return [system.to_dict() for system in comparison.systems]
 
 

@@ -14,6 +14,7 @@ from knn_seq import Datastore
 from knn_seq.corpus import SentencePair, open_corpus, split_corpus
 from knn_seq.demo.run import write_tsv
 from knn_seq.models import Model, TokenPair, load_model
+from knn_seq.models.base import Scored
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import ModelSettings
@@ -25,6 +26,8 @@ SIZES = {  # width, feed-forward, layers of each side, heads
     "marian-big": (1024, 4096, 6, 16),
 }
 JITTER = 0.05  # of a key's spread: copies are neighbours of each other, not the same
+ENTRIES = {"tiny": 20_000, "100k": 100_000, "1m": 1_100_000, "10m": 10_000_000}  # about; all verses give 1.1 million
+TOKENS_PER_SENTENCE = 35  # of the demo's text
 
 
 def speed_model(name: str) -> NetworkModel:
@@ -76,9 +79,10 @@ class JitteredModel(Model):
         named = [((*pair.source, -1, *pair.target), pair) for pair in pairs]
         new = {name: pair for name, pair in named if name not in self._keys}
         if new:
-            made = torch.split(self.model.keys(list(new.values())), [len(pair.target) for pair in new.values()])
-            self._keys.update(zip(new, made, strict=True))
-        return self._moved(torch.cat([self._keys[name] for name, _ in named]))
+            made = self.model.keys(list(new.values())).half()  # as they are stored: a million of them have to fit
+            parts = torch.split(made, [len(pair.target) for pair in new.values()])
+            self._keys.update(zip(new, parts, strict=True))
+        return self._moved(torch.cat([self._keys[name] for name, _ in named]).float())
 
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """See `Model.sentence_vectors`."""
@@ -87,7 +91,7 @@ class JitteredModel(Model):
             self._vectors.update(zip(map(tuple, new), self.model.sentence_vectors(new), strict=True))
         return self._moved(torch.stack([self._vectors[tuple(source)] for source in sources]))
 
-    def score(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
+    def score(self, pairs: Sequence[TokenPair]) -> Scored:
         """See `Model.score`."""
         return self.model.score(pairs)
 
@@ -98,6 +102,28 @@ class JitteredModel(Model):
     def _moved(self, vectors: Tensor) -> Tensor:
         noise = torch.randn(vectors.shape, generator=self._random)
         return vectors + JITTER * vectors.std() * noise
+
+
+def demo_text() -> tuple[list[SentencePair], list[SentencePair]]:
+    """All of the demo's text: sentence pairs for datastores, and 500 that no datastore has."""
+    pairs = [line for line in open_corpus(DEMO_CORPUS) if isinstance(line, SentencePair)]
+    train, _, test = split_corpus(pairs, (0, 500), 1)
+    return train, test
+
+
+def sized_store(folder: Path, name: str, model: NetworkModel, size: str) -> tuple[Datastore, list[SentencePair]]:
+    """The datastore of a model by name and a size of `ENTRIES`, in `folder/NAME-SIZE`; see `speed_store`."""
+    sentences = ENTRIES[size] // TOKENS_PER_SENTENCE
+    computed = sentences if name == "firefox" else min(sentences // 10, 2_500)  # the larger models take their time
+    return speed_store(folder / f"{name}-{size}", model, ENTRIES[size], computed, sentences="encoder")
+
+
+def held_out_states(model: NetworkModel, pairs: Sequence[SentencePair], count: int) -> Tensor:
+    """So many states of the decoder while it reads sentence pairs, (count, dimension), in random order."""
+    sources = model.tokenizer.encode_sources([pair.source for pair in pairs])
+    targets = model.tokenizer.encode_targets([pair.target for pair in pairs])
+    states = torch.cat([model.keys([TokenPair(*pair)]).float().cpu() for pair in zip(sources, targets, strict=True)])
+    return states[torch.randperm(len(states), generator=torch.Generator().manual_seed(0))[:count]]
 
 
 def speed_store(
@@ -112,8 +138,7 @@ def speed_store(
         computed: Sentences of the demo's text whose keys are really computed.
         **settings: Of the build.
     """
-    pairs = [line for line in open_corpus(DEMO_CORPUS) if isinstance(line, SentencePair)]
-    train, _, test = split_corpus(pairs, (0, 500), 1)
+    train, test = demo_text()
     train = train[:: max(len(train) // computed, 1)][:computed]
     tokens = sum(map(len, model.tokenizer.encode_targets([pair.target for pair in train])))
     copies = max(round(entries / tokens), 1)

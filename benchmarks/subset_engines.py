@@ -2,7 +2,7 @@
 
 Subsets are those that the datastore's sentence search finds for held-out sentences, queries their decoder states.
 
-    python benchmarks/subset_engines.py --folder results/subset/firefox   # as benchmarks/subset.py left it
+    python benchmarks/subset_engines.py --folder results/speed/firefox-1m   # as decode.py left it
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Search = Callable[[Tensor, Tensor], NDArray[np.int64]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("results/subset/firefox"))
+    parser.add_argument("--folder", type=Path, default=Path("results/speed/firefox-1m"))
     parser.add_argument("--subset-size", type=int, default=512)
     parser.add_argument("--sentences", type=int, default=32, help="in the large batch")
     arguments = parser.parse_args()

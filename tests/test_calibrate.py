@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from tiny_models import make_model
 
-from knn_seq.build import calibrate as module
-from knn_seq.build.calibrate import HeldOut, calibrate, most_likely
+from knn_seq.build.calibrate import calibrate, most_likely
 from knn_seq.datastore import Datastore
+from knn_seq.likelihood import Reference, predictions
 from knn_seq.memory import TranslationMemory
 from knn_seq.models import Source, TokenPair, load_model
 from knn_seq.retrieve.memory import MemoryRetriever
@@ -33,7 +31,7 @@ def slow_calibration(store, model, combiner):
     tokens = []
     for row in sample:
         target = store.values[row].tolist()
-        queries, log_probs = model.score([TokenPair(store.sources[row].tolist(), target)])
+        queries, log_probs, *_ = model.score([TokenPair(store.sources[row].tolist(), target)])
         others = np.flatnonzero(sentence_of != row)
         for query, token, log_prob in zip(queries.double().numpy(), target, log_probs.tolist(), strict=True):
             distances = ((keys[others] - query) ** 2).sum(axis=1)
@@ -99,7 +97,7 @@ def test_without_a_sample_the_defaults_stay(store):
 def sample_of(model, memory, chosen):
     sources, targets = zip(*(memory.texts[number] for number in chosen), strict=True)
     tokens = zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True)
-    return [HeldOut(n, Source(memory.texts[n][0], s), t) for n, (s, t) in zip(chosen, tokens, strict=True)]
+    return [Reference(Source(memory.texts[n][0], s), t, n) for n, (s, t) in zip(chosen, tokens, strict=True)]
 
 
 def random_memory(copies):
@@ -129,7 +127,7 @@ def test_every_retriever_gets_the_rows_of_its_batch(monkeypatch):
     retriever = MemoryRetriever.open(memory, SearchSettings(), model)
     sample = sample_of(model, memory, range(12))
     together = most_likely(retriever, memory.locate, model, sample, "distance", True)
-    monkeypatch.setattr(module, "SCORE_TOKENS", 1)
+    monkeypatch.setattr(predictions, "SCORE_TOKENS", 1)
     assert most_likely(retriever, memory.locate, model, sample, "distance", True) == together
 
 
@@ -138,31 +136,3 @@ def test_nothing_found_is_nothing_chosen():
     retriever = MemoryRetriever.open(memory, SearchSettings(), model)
     assert most_likely(retriever, memory.locate, model, sample_of(model, memory, [0, 1]), "distance", True) == {}
     assert most_likely(retriever, memory.locate, model, [], "distance", True) == {}
-
-
-def test_a_floor_disregards_what_is_never_written(monkeypatch):
-    """Far neighbours that lift hopeless tokens a little must not cost the certainty of the near ones."""
-    generator = torch.Generator().manual_seed(0)
-    rows, k = 400, 8
-    hopeless = torch.arange(rows) % 4 == 0
-    distances = torch.tensor([10.0, *range(100, 107)]).repeat(rows, 1)
-    right = torch.zeros(rows, k, dtype=torch.bool)
-    right[~hopeless, 0] = True
-    right[hopeless, torch.randint(1, k, (int(hopeless.sum()),), generator=generator)] = True
-    neighbours = module.Neighbours(distances, right.to(torch.int64), torch.arange(rows * k).view(rows, k))
-    log_probs = torch.where(hopeless, math.log(1e-9), math.log(0.3))
-    targets = torch.ones(rows, dtype=torch.int64)
-    plain, floored = (
-        module._best_settings(neighbours, targets, log_probs, 50.0, "fixed", (1, 8), floor) for floor in (0.0, 0.05)
-    )
-    assert plain["k"] == 8
-    assert (floored["k"], floored["weight"]) == (1, 0.9)
-
-
-def test_temperatures_reach_some_times_the_median_for_the_distance_combiner():
-    fixed = module._temperatures(100.0, 4.0)
-    assert (len(fixed), fixed[0], fixed[-1]) == (15, pytest.approx(3.12, abs=0.02), 400.0)
-    wide = module._temperatures(100.0, 16.0)
-    assert wide[:15] == fixed
-    assert wide[-1] == 1600.0
-    assert replace(SearchSettings(), temperature=wide[-1]).temperature == 1600.0

@@ -36,6 +36,38 @@ def test_neighbours_change_the_output(translator):
     assert translator.translate(SOURCES, weight=0) != translator.translate(SOURCES, weight=0.9)
 
 
+def test_where_the_model_is_sure_it_is_left_alone(translator):
+    sources, strong = [text for text in SOURCES if text], {"weight": 0.9, "k": 4}
+    steered = translator.translate(sources, **strong)
+    assert translator.translate(sources, sure=1e-9, **strong) == translator.translate(sources, weight=0) != steered
+    assert translator.translate(sources, sure=1.0, **strong) == steered
+    some = explain(translator, translator.translate(sources, sure=0.5, **strong), sure=0.5, **strong)
+    evidence = [token for one in some for token in one.tokens]
+    assert {bool(token.votes) for token in evidence} == {True, False}
+    for token in evidence:
+        best = token.model_probability if token.token == token.model_choice else None
+        assert token.votes or token.weight == 0
+        if best is not None:
+            assert bool(token.votes) == (best < 0.5)
+
+
+@pytest.mark.parametrize("decoding", [{"beam_size": 1}, {"sample": True, "seed": 3}])
+def test_finished_outputs_are_not_searched_for(translator, number_corpus, decoding, monkeypatch):
+    sources = [line.split("\t")[0] for line in number_corpus.read_text().splitlines()[:16]]
+    settings = {"k": 1, "weight": 1.0, "temperature": 1.0, **decoding}
+    alone = [translator.translate([source], **settings)[0] for source in sources]
+    retriever, asked = translator.retriever(), []
+    retrieve = retriever.retrieve
+    monkeypatch.setattr(
+        retriever, "retrieve", lambda queries, *rest: (asked.append(len(queries)), retrieve(queries, *rest))[1]
+    )
+    together = translator.translate(sources, **settings)
+    assert together == alone  # every choice is certain, so sampling is no lottery
+    lengths = [len(output.tokens) for output in together]
+    assert len(set(lengths)) > 1
+    assert sum(asked) <= sum(lengths)
+
+
 def test_a_full_vote_repeats_the_datastore(translator, number_corpus):
     """With weight 1 and one neighbour, a training source gives its training target."""
     pairs = [line.split("\t") for line in number_corpus.read_text().splitlines()]
@@ -119,8 +151,8 @@ def test_half_precision_runs_and_is_close(number_store, translator, dtype):
     half = Translator(number_store, dtype=dtype, max_length=12)
     assert half.store.manifest.model.fingerprint == translator.model.fingerprint.weights
     pair = TokenPair([5, 6, END], [7, 8, END])
-    keys, log_probs = half.model.score([pair])
-    wanted_keys, wanted = translator.model.score([pair])
+    keys, log_probs, *_ = half.model.score([pair])
+    wanted_keys, wanted, *_ = translator.model.score([pair])
     assert keys.dtype == getattr(torch, dtype)
     np.testing.assert_allclose(keys.float(), wanted_keys, atol=0.1, rtol=0.1)
     np.testing.assert_allclose(log_probs, wanted, atol=0.2)

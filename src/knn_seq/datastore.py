@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,12 @@ from knn_seq.corpus import Corpus, open_corpus
 from knn_seq.errors import UserError
 from knn_seq.models import Model, load_model
 from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings, override, reject_unknown
-from knn_seq.storage import DatastoreFolder
+from knn_seq.storage import DatastoreFolder, Manifest
+
+
+def tuned_for(settings: SearchSettings) -> str:
+    """What tuned settings are kept under: "full/fixed", with "/NAME" behind for an index that is not the default."""
+    return "/".join(filter(None, (settings.retriever, settings.combiner, settings.index)))
 
 
 class Datastore(DatastoreFolder):
@@ -74,6 +80,35 @@ class Datastore(DatastoreFolder):
     def search_settings(self) -> SearchSettings:
         """The datastore's own defaults for searching."""
         return override(SearchSettings(), self.manifest.defaults)
+
+    def settings_for(
+        self, retriever: str | None = None, combiner: str | None = None, index: str | None = None
+    ) -> SearchSettings:
+        """The datastore's own settings for some way of searching: those tuned for it, or else the defaults.
+
+        Args:
+            retriever: Its name; None: the default one.
+            combiner: Its name; None: the default one.
+            index: The name of one of the datastore's indexes; None: its default one.
+        """
+        settings = override(self.search_settings, {"retriever": retriever, "combiner": combiner, "index": index})
+        return override(settings, self.manifest.tuned.get(tuned_for(settings), {}))
+
+    def keep_tuned(self, settings: SearchSettings, as_default: bool) -> None:
+        """Store tuned settings where `settings_for` finds them.
+
+        Args:
+            settings: The settings.
+            as_default: Make them the datastore's defaults, too.
+        """
+        with self.lock():
+            manifest = Manifest.load(self.path)
+            chosen = {name: value for name, value in asdict(settings).items() if value is not None}
+            manifest.tuned[tuned_for(settings)] = chosen
+            if as_default:
+                manifest.tuned.setdefault(tuned_for(self.search_settings), manifest.defaults)
+                manifest.defaults = chosen
+            self.save(manifest)
 
     def require_fitting(self, model: Model) -> None:
         """Raise a `UserError` if the model is not the one that the keys were made with."""

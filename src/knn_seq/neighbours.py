@@ -24,13 +24,23 @@ class Neighbours:
         """Which places hold a real neighbour, (rows, k) bool."""
         return self.ids >= 0
 
-    def rows(self, index: Tensor) -> Neighbours:
+    def rows(self, index: Tensor | slice) -> Neighbours:
         """The neighbours of other rows: row i of the result is row index[i] of this."""
         return Neighbours(self.distances[index], self.values[index], self.ids[index])
 
     def nearest(self, k: int) -> Neighbours:
         """The first k of each row."""
         return Neighbours(self.distances[:, :k], self.values[:, :k], self.ids[:, :k])
+
+    def spread(self, rows: Tensor) -> Neighbours:
+        """The neighbours of more rows, of which nothing was found for the others.
+
+        Args:
+            rows: The rows that these are the neighbours of, (all rows,) bool.
+        """
+        every = Neighbours.none(len(rows), self.ids.shape[1], self.ids.device)
+        every.distances[rows], every.values[rows], every.ids[rows] = self.distances, self.values, self.ids
+        return every
 
     @classmethod
     def none(cls, rows: int, k: int, device: torch.device | str = "cpu") -> Neighbours:

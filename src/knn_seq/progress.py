@@ -56,7 +56,7 @@ class Progress:
         text = f"{self.label}: {self.done:,}"
         if self.total is not None:
             text += f" of {self.total:,}"
-        text += f" {self.unit}, {rate:,.0f} {self.unit}/s"
+        text += f" {self.unit}, {_rate(rate)} {self.unit}/s"
         if self.total is not None and self.done < self.total and rate > 0:
             text += f", {_duration((self.total - self.done) / rate)} left"
         else:
@@ -71,6 +71,10 @@ class Progress:
     ) -> None:
         if error is None or self._bar is not None:
             self.close()
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _duration(seconds: float) -> str:

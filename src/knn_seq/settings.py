@@ -54,6 +54,7 @@ class SearchSettings:
     k: int = 16
     temperature: float = 100.0
     weight: float = 0.5
+    sure: float | None = None  # where the model holds a token at least this likely it is not steered; None: always
     nprobe: int | None = None  # inverted lists visited by one query; None: the index's own default
     ef_search: int | None = None  # the same for graph indexes
     refine_factor: int | None = None  # how many times k candidates an index with refinement ranks anew
@@ -62,6 +63,7 @@ class SearchSettings:
         _require(self.k >= 1, "k must be at least 1", self.k)
         _require(self.temperature > 0, "the temperature must be greater than 0", self.temperature)
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
+        _require(self.sure is None or 0 < self.sure <= 1, "sure must lie between 0 and 1", self.sure)
         _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)
         _require(self.nprobe is None or self.nprobe >= 1, "nprobe must be at least 1", self.nprobe)
         _require(self.ef_search is None or self.ef_search >= 1, "ef-search must be at least 1", self.ef_search)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,7 @@ from knn_seq.models import Source, Step
 from knn_seq.neighbours import Neighbours
 from knn_seq.retrieve import Retriever
 from knn_seq.settings import SearchSettings
+from knn_seq.stopwatch import Stopwatch
 
 
 class NeighbourSteer:
@@ -20,28 +22,66 @@ class NeighbourSteer:
     Args:
         retriever: Finds neighbours.
         combiner: Mixes their votes with the model's distribution.
-        settings: How many neighbours, and in how many sentences they are looked for.
+        settings: How many neighbours, in how many sentences they are looked for, and where the model needs none.
         sources: The sentences of the batch.
+        stopwatch: Told what searching and combining take.
     """
 
     def __init__(
-        self, retriever: Retriever, combiner: Combiner, settings: SearchSettings, sources: Sequence[Source]
+        self,
+        retriever: Retriever,
+        combiner: Combiner,
+        settings: SearchSettings,
+        sources: Sequence[Source],
+        stopwatch: Stopwatch | None = None,
     ) -> None:
-        self.retriever, self.combiner, self.k = retriever, combiner, settings.k
-        self.prepared = retriever.prepare(sources, settings.subset_size)
+        self.retriever, self.combiner, self.k, self.sure = retriever, combiner, settings.k, settings.sure
+        self.stopwatch = stopwatch or Stopwatch()
+        with self.stopwatch.timing("search"):
+            self.prepared = retriever.prepare(sources, settings.subset_size)
 
     def __call__(self, step: Step) -> Tensor:
         """The mixture's log-probabilities, (rows, vocabulary)."""
-        return self.combiner.combine(step.log_probs, self._neighbours(step))
+        with self.stopwatch.timing("search"):
+            neighbours = self._where_wanted(step)
+        with self.stopwatch.timing("combination"):
+            return self.combiner.combine(step.log_probs, neighbours)
 
-    def _neighbours(self, step: Step) -> Neighbours:
-        queries, sentences = step.queries, step.sentences
+    def _where_wanted(self, step: Step) -> Neighbours:
+        """Rows that are finished, or in which the model is sure, have no neighbours."""
+        wanted = self._wanted(step)
+        if wanted is None:
+            return self._neighbours(step.queries, step.sentences, step.prefixes)
+        if not wanted.any():
+            return Neighbours.none(len(wanted), self.k, wanted.device)
+        found = self._neighbours(step.queries[wanted], step.sentences[wanted.cpu()], step.prefixes[wanted])
+        return found.spread(wanted)
+
+    def _wanted(self, step: Step) -> Tensor | None:
+        """The rows whose neighbours are wanted, (rows,) bool; None: all."""
+        unfinished = None if step.finished is None or self.retriever.on_accelerator else ~step.finished
+        if self.sure is None:
+            return unfinished
+        unsure = unsure_rows(step.log_probs.amax(dim=1), self.sure)
+        return unsure if unfinished is None else unsure & unfinished
+
+    def _neighbours(self, queries: Tensor, sentences: Tensor, prefixes: Tensor) -> Neighbours:
         if not self.retriever.on_accelerator:
-            first, of_row = distinct_prefixes(sentences, step.prefixes)
+            first, of_row = distinct_prefixes(sentences, prefixes)
             if len(first) < len(queries):
                 found = self.retriever.retrieve(queries[first], sentences[first], self.k, self.prepared)
                 return found.rows(of_row.to(queries.device))
         return self.retriever.retrieve(queries, sentences, self.k, self.prepared)
+
+
+def unsure_rows(best_log_probs: Tensor, sure: float) -> Tensor:
+    """Where neighbours are asked, (rows,) bool.
+
+    Args:
+        best_log_probs: log p_MT of the model's most likely token, (rows,).
+        sure: The probability from which on the model is left alone.
+    """
+    return best_log_probs < math.log(sure)
 
 
 def distinct_prefixes(sentences: Tensor, prefixes: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,10 @@ from knn_seq.models.ensemble import Ensemble
 from knn_seq.retrieve import RETRIEVERS, Retriever
 from knn_seq.settings import DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
 from knn_seq.steer import NeighbourSteer
+from knn_seq.stopwatch import Stopwatch
 from knn_seq.translation import Translation
+
+WAY = ("retriever", "combiner", "index")  # settings that say how is searched: a datastore has others for each
 
 # How a translation memory is calibrated: in seconds, and for few keys, of which far neighbours are no use.
 CALIBRATION_SENTENCES = 32
@@ -59,6 +62,7 @@ class Translator:
         **settings: Any,
     ) -> None:
         self.store, wanted, self.search = self._opened(store, memory, model, settings, quiet)
+        self._given = settings
         self.search = override(self.search, settings)
         self.decoding = override(DecodingSettings(), settings)
         wanted = override(wanted, {"device": device, "dtype": dtype})
@@ -67,6 +71,7 @@ class Translator:
             self.store.require_fitting(lead)
         self.model = Ensemble([lead, *(_loaded(other, wanted) for other in ensemble)]) if ensemble else lead
         self._retrievers: dict[SearchSettings, Retriever] = {}
+        self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
         if isinstance(self.store, TranslationMemory) and settings.get("temperature") is None and self.search.weight:
             self.search = override(override(self.search, self._calibrated(self.store, quiet)), settings)
@@ -85,7 +90,7 @@ class Translator:
         if store is not None:
             reject_unknown(settings, SearchSettings, DecodingSettings)
             store = store if isinstance(store, Datastore) else Datastore(store)
-            return store, store.model_settings, store.search_settings
+            return store, store.model_settings, store.settings_for(*map(settings.get, WAY))
         if memory is None:
             raise UserError("Give a datastore's folder or a translation memory (--memory).")
         if model is None:
@@ -97,14 +102,15 @@ class Translator:
         return memory, override(wanted, settings), SearchSettings(retriever="memory", combiner="distance")
 
     def _calibrated(self, memory: TranslationMemory, quiet: bool) -> dict[str, Any]:
-        from knn_seq.build.calibrate import HeldOut, most_likely
+        from knn_seq.build.calibrate import most_likely
+        from knn_seq.likelihood import Reference
 
         chosen = np.random.default_rng(0).permutation(len(memory))[:CALIBRATION_SENTENCES].tolist()
         sources, cut = self.read([memory.texts[number][0] for number in chosen])
         targets = self.model.tokenizer.encode_targets([memory.texts[number][1] for number in chosen])
         longest = self.model.max_length or max(map(len, targets))
         sample = [
-            HeldOut(number, source, target)
+            Reference(source, target, number)
             for number, source, target, too_long in zip(chosen, sources, targets, cut, strict=True)
             if not too_long and len(target) <= longest
         ]
@@ -163,7 +169,7 @@ class Translator:
             if search.weight == 0:
                 return self.model.generate(tokens, decoding)
             combiner = COMBINERS.get(search.combiner)(search)
-            steer = NeighbourSteer(self.retriever(search), combiner, search, sources)
+            steer = NeighbourSteer(self.retriever(search), combiner, search, sources, self.stopwatch)
             return self.model.generate(tokens, decoding, steer)
 
     def retriever(self, search: SearchSettings | None = None) -> Retriever:
@@ -171,16 +177,22 @@ class Translator:
         search = search or self.search
         # What is looked for may change from call to call; only where and how decides what has to be opened.
         plain = SearchSettings()
-        varying = ("k", "temperature", "weight", "combiner", "subset_size")
+        varying = ("k", "temperature", "weight", "combiner", "subset_size", "sure")
         key = replace(search, **{name: getattr(plain, name) for name in varying})
         if key not in self._retrievers:
             self._retrievers[key] = RETRIEVERS.get(search.retriever).open(self.store, search, self.model)
         return self._retrievers[key]
 
     def settings(self, options: dict[str, Any]) -> tuple[SearchSettings, DecodingSettings]:
-        """The translator's settings with these options put in their place."""
+        """The translator's settings with these options put in their place.
+
+        Options that name another way of searching bring the datastore's own settings for it.
+        """
         reject_unknown(options, SearchSettings, DecodingSettings)
-        return override(self.search, options), override(self.decoding, options)
+        search, named = self.search, override(self.search, {name: options.get(name) for name in WAY})
+        if named != search and isinstance(self.store, Datastore):
+            search = override(self.store.settings_for(named.retriever, named.combiner, named.index), self._given)
+        return override(search, options), override(self.decoding, options)
 
 
 def _loaded(model: str | Model, settings: ModelSettings) -> Any:

@@ -65,7 +65,7 @@ def test_log_probabilities_and_keys(variant, loaded):
     model, reference = loaded(variant)
     assert isinstance(model.network, FSMTForConditionalGeneration if variant in FSMT else FairseqForTranslation)
     pairs = [TokenPair(source, target) for source, target in zip(SOURCES, TARGETS, strict=True)]
-    keys, log_probs = model.score(pairs)
+    keys, log_probs, *_ = model.score(pairs)
     wanted_keys, wanted = [], []
     for source, target in pairs:
         inputs = [EOS, *target[:-1]]
@@ -216,7 +216,7 @@ def test_old_versions_have_no_norm_behind_the_last_layer(version, tmp_path):
             del weights[f"{side}.version"]
     model = load_model(ModelSettings(f"fairseq:{write_checkpoint(tmp_path, PRE, weights)}", device="cpu"))
     reference = Reference({name: tensor for name, tensor in weights.items() if name not in unused}, OPTIONS | PRE)
-    keys, log_probs = model.score([TokenPair(SOURCES[0], TARGETS[0])])
+    keys, log_probs, *_ = model.score([TokenPair(SOURCES[0], TARGETS[0])])
     inputs = [EOS, *TARGETS[0][:-1]]
     wanted = reference.log_probs(SOURCES[0], inputs)[torch.arange(4), torch.tensor(TARGETS[0])]
     torch.testing.assert_close(log_probs.double(), wanted, atol=1e-5, rtol=1e-5)
@@ -228,7 +228,7 @@ def test_weights_in_half_precision_are_read(tmp_path):
     path = write_checkpoint(tmp_path, {}, weights)
     model = load_model(ModelSettings(f"fairseq:{path}", device="cpu"))
     reference = Reference({name: tensor.float() for name, tensor in weights.items()})
-    _, log_probs = model.score([TokenPair(SOURCES[0], TARGETS[0])])
+    _, log_probs, *_ = model.score([TokenPair(SOURCES[0], TARGETS[0])])
     wanted = reference.log_probs(SOURCES[0], [EOS, *TARGETS[0][:-1]])[torch.arange(4), torch.tensor(TARGETS[0])]
     torch.testing.assert_close(log_probs.double(), wanted, atol=1e-5, rtol=1e-5)
 
@@ -250,7 +250,7 @@ def test_positions_limit_the_length(variant, loaded):
     assert model.max_length == 49  # the decoder's 50, of which the first token takes one
     source = [5] * 48 + [EOS]
     target = [6] * 48 + [EOS]
-    _, log_probs = model.score([TokenPair(source, target)])
+    _, log_probs, *_ = model.score([TokenPair(source, target)])
     wanted = reference.log_probs(source, [EOS, *target[:-1]])[torch.arange(49), torch.tensor(target)]
     torch.testing.assert_close(log_probs.double(), wanted, atol=2e-5, rtol=2e-5)
 

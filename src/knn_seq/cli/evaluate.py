@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from knn_seq.cli.options import (
     add_corpus_options,
@@ -13,16 +15,38 @@ from knn_seq.cli.options import (
     columns_of,
 )
 from knn_seq.cli.searched import add_searched_options, open_translator
+from knn_seq.cli.systems import open_systems, parse_systems
+from knn_seq.errors import UserError
+
+if TYPE_CHECKING:
+    from knn_seq.corpus import Corpus
+    from knn_seq.metrics import Metric
 
 HELP = "score the model alone and with neighbours on a test set"
-EXAMPLE = "knn-seq evaluate store/ --test test.tsv --json scores.json"
+EXAMPLE = "knn-seq evaluate store/ --test test.tsv --system full --system subset,subset_size=64 --html report.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_searched_options(parser)
     add_corpus_options(parser, "test", "the test set")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    group = parser.add_argument_group("comparison")
+    group.add_argument(
+        "--system",
+        action="append",
+        default=[],
+        metavar="[NAME:]SETTINGS",
+        help="what to compare with the model alone; may be given often.  Settings are setting=value with commas "
+        'between, named as in the Python API; a first word alone is a retriever: "full", "subset,subset_size=64", '
+        '"few: k=4,beam_size=1".  What is left open is the datastore\'s own, tuned for that retriever if it was.  '
+        "(default: one system, knn, that translates as `knn-seq translate` would)",
+    )
+    group.add_argument(
+        "--metrics", default="bleu,chrf", metavar="NAMES", help="bleu, chrf, comet, or one of an installed package"
+    )
+    group.add_argument("--comet-model", metavar="MODEL", help="a COMET checkpoint: its name or path")
+    group.add_argument("--json", metavar="FILE", help="write figures and translations there too")
+    group.add_argument("--html", metavar="FILE", help="write a report with plots and examples there")
     add_search_options(parser)
     add_decoding_options(parser)
     add_model_options(parser)
@@ -30,34 +54,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Translate the test set with both, and print a table."""
+    """Translate the test set with each system, and print a table."""
+    # Translating takes long: whatever can be wrong is looked at before.
+    systems = parse_systems(arguments.system)
+    for name in filter(None, (arguments.json, arguments.html)):
+        _require_writable(Path(name))
+
     from dataclasses import asdict
 
     from knn_seq.corpus import SentencePair, open_corpus
-    from knn_seq.errors import UserError
     from knn_seq.evaluate import compare
     from knn_seq.models.base import absolute_name
     from knn_seq.storage.atomic import write_json
 
+    metrics = _metrics(arguments)
     corpus = open_corpus(
         arguments.test, source=arguments.source, target=arguments.target, columns=columns_of(arguments.columns)
     )
     pairs = [line for line in corpus if isinstance(line, SentencePair)]
     if not pairs:
         raise UserError(f"There is no usable sentence pair in {corpus.describe()}.")
-    if arguments.json and not Path(arguments.json).resolve().parent.is_dir():
-        raise UserError(f"The folder of {arguments.json} does not exist.")
     translator = open_translator(arguments)
-    neighbours = {name: value for name, value in asdict(translator.search).items() if value is not None}
     comparison = compare(
         translator,
         [pair.source for pair in pairs],
         [pair.target for pair in pairs],
-        {"base": {"weight": 0.0}, "knn": neighbours},
+        open_systems(translator, systems or {"knn": {}}),
+        metrics,
         quiet=arguments.quiet,
     )
     print(comparison.table())
+    searched = {"memory": arguments.memory} if arguments.store is None else {"datastore": arguments.store}
     if arguments.json:
-        searched = {"memory": arguments.memory} if arguments.store is None else {"datastore": arguments.store}
-        report = {**searched, "model": absolute_name(translator.model.settings.name)}
+        report = {**searched, "model": absolute_name(translator.model.settings.name), "test": corpus.describe()}
         write_json(Path(arguments.json), report | {"decoding": asdict(translator.decoding)} | comparison.to_dict())
+    if arguments.html:
+        from knn_seq.evaluate.report import write_report
+
+        write_report(Path(arguments.html), translator, comparison, title=_title(corpus, *searched.values()))
+
+
+def _metrics(arguments: argparse.Namespace) -> list[Metric]:
+    """The metrics asked for, all of which can be computed here."""
+    from knn_seq.metrics import METRICS
+
+    names = dict.fromkeys(name.strip().lower() for name in arguments.metrics.split(","))
+    if arguments.comet_model is not None and "comet" not in names:
+        raise UserError("--comet-model is for the metric comet: name it among --metrics, or leave it out.")
+    options = {"comet": {"model": arguments.comet_model}} if arguments.comet_model is not None else {}
+    metrics = [METRICS.get(name)(**options.get(name, {})) for name in names]
+    for metric in metrics:
+        metric.require()
+    return metrics
+
+
+def _require_writable(path: Path) -> None:
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise UserError(f"The folder of {path} does not exist.")
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        raise UserError(
+            f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'its folder is read-only'}."
+        )
+
+
+def _title(corpus: Corpus, searched: str) -> str:
+    return f"{Path(searched).name} on {corpus.describe()}"

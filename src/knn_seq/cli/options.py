@@ -37,6 +37,9 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-k", type=int, help="how many neighbours")
     group.add_argument("--temperature", type=float, help="the larger, the more the farther neighbours count")
     group.add_argument("--weight", type=float, help="of the neighbours, 0 to 1; 0 is the model alone")
+    group.add_argument(
+        "--sure", type=float, metavar="P", help="don't search where the model holds a token at least this likely"
+    )
     group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
     group.add_argument("--nprobe", type=int, help="inverted lists visited for a query")
     group.add_argument("--ef-search", type=int, help="the same for graph indexes")

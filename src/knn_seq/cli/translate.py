@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from knn_seq.cli.options import add_decoding_options, add_model_options, add_search_options
 from knn_seq.cli.searched import add_searched_options, open_translator
 from knn_seq.errors import UserError
 
+if TYPE_CHECKING:
+    from knn_seq.translate import Translator
+    from knn_seq.translation import Translation
+
 HELP = "translate standard input, a sentence a line"
 EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
 LINES_AT_ONCE = 1024  # sorted by length and batched together
+EXPLAINED_AT_ONCE = 128  # lines whose neighbours, with their texts, are held in memory
+NEIGHBOURS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help="instead of standard output")
     parser.add_argument("--nbest", type=int, help="that many outputs for each line, as number ||| output")
     parser.add_argument("--ensemble", action="append", default=[], metavar="MODEL", help="a further model to join in")
+    group = parser.add_argument_group("explanations")
+    group.add_argument(
+        "--explain", action="store_true", help="write JSON lines: the translation, and why each of its tokens is there"
+    )
+    group.add_argument(
+        "--explain-neighbours",
+        type=int,
+        metavar="N",
+        help=f"the nearest neighbours of a token that are written out (default {NEIGHBOURS}; 0: none)",
+    )
     add_search_options(parser)
     add_decoding_options(parser)
     add_model_options(parser)
@@ -36,21 +53,61 @@ def run(arguments: argparse.Namespace) -> None:
     """Translate chunk by chunk, so that endless input works."""
     from knn_seq.progress import Progress
 
+    shown = _neighbours_shown(arguments)
     with ExitStack() as files:
         source = files.enter_context(_reading(arguments.input)) if arguments.input else sys.stdin
         translator = open_translator(arguments, arguments.ensemble)
         target = files.enter_context(_writing(arguments.output)) if arguments.output else sys.stdout
-        number = cut = 0
+        first = cut = 0
         with Progress("translate", None, "sentences", quiet=arguments.quiet) as progress:
             for lines in _chunks(source):
-                for translation in translator.translate(lines, on_progress=progress.update):
-                    for text in (translation, *translation.alternatives):
-                        print(f"{number} ||| {text}" if arguments.nbest else text, file=target)
-                    number += 1
-                    cut += translation.source_cut
+                translations = translator.translate(lines, on_progress=progress.update)
+                if arguments.explain:
+                    output = _explained(translator, translations, shown, bool(arguments.nbest))
+                else:
+                    output = _texts(translations, first if arguments.nbest else None)
+                for line in output:
+                    print(line, file=target)
+                first += len(translations)
+                cut += sum(translation.source_cut for translation in translations)
                 target.flush()
     if cut:
         print(f"{cut:,} lines were longer than the model can read: their ends were left out.", file=sys.stderr)
+
+
+def _neighbours_shown(arguments: argparse.Namespace) -> int:
+    given: int | None = arguments.explain_neighbours
+    if given is None:
+        return NEIGHBOURS
+    if not arguments.explain:
+        raise UserError("--explain-neighbours is for explanations: give --explain as well, or leave it out.")
+    if given < 0:
+        raise UserError(f"--explain-neighbours must be at least 0, not {given}.")
+    return given
+
+
+def _texts(translations: list[Translation], first: int | None) -> Iterator[str]:
+    """A line for each output; with the number of the first line given, the outputs' numbers before them."""
+    for number, translation in enumerate(translations, first or 0):
+        for text in (translation, *translation.alternatives):
+            yield text if first is None else f"{number} ||| {text}"
+
+
+def _explained(
+    translator: Translator, translations: list[Translation], neighbours: int, alternatives: bool
+) -> Iterator[str]:
+    """A JSON object for each translation, with those of its alternatives in it if they are wanted."""
+    from knn_seq.explain import explain, to_dicts
+
+    for start in range(0, len(translations), EXPLAINED_AT_ONCE):
+        some = translations[start : start + EXPLAINED_AT_ONCE]
+        every = [one for translation in some for one in (translation, *translation.alternatives)]
+        explained: Iterator[dict[str, Any]] = iter(to_dicts(explain(translator, every, neighbours), translator.store))
+        for translation in some:
+            best, *others = islice(explained, 1 + len(translation.alternatives))
+            if alternatives:
+                best["alternatives"] = [{key: other[key] for key in other if key != "source"} for other in others]
+            yield json.dumps(best, ensure_ascii=False, allow_nan=False)
 
 
 @contextmanager

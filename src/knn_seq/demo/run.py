@@ -53,7 +53,8 @@ def run_demo(folder: Path, json_path: Path | None = None, quiet: bool = False) -
     )
     print(comparison.table())
     base, knn = comparison.systems
-    print(f"Neighbours bring {knn.bleu - base.bleu:+.1f} BLEU, {knn.chrf - base.chrf:+.1f} chrF.\n")
+    gains = [f"{knn.scores[name].value - base.scores[name].value:+.1f} {name}" for name in comparison.signatures]
+    print(f"Neighbours bring {', '.join(gains)}.\n")
     show_examples(translator, comparison, corpus.test)
     figures = {"datastore_reused": not built, "entries": len(store), **comparison.to_dict()}
     if json_path is not None:

@@ -1,16 +1,19 @@
+"""What an explanation is: as objects, and as dictionaries for JSON lines."""
+
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-
-from knn_seq.combine import COMBINERS
-from knn_seq.models import TokenPair
-from knn_seq.translate import Translator
+from knn_seq.datastore import Datastore
+from knn_seq.memory import TranslationMemory
 from knn_seq.translation import Translation
+
+Texts = dict[int, tuple[str, str]]
+"""Source and target text of sentence pairs, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class Evidence:
     model_probability: float
     neighbour_probability: float
     weight: float  # of the neighbours in the mixture
+    model_choice: str  # the token that the model alone holds most likely here
+    model_choice_probability: float  # under the mixture
+    changed: bool  # the neighbours lifted the token over the model's choice
     votes: list[Vote]  # nearest first
 
 
@@ -47,7 +53,7 @@ class Explanation:
     @property
     def log_probability(self) -> float:
         """The logarithm of the translation's probability under the mixture."""
-        return sum(math.log(evidence.probability) for evidence in self.tokens)
+        return sum(math.log(token.probability) if token.probability else -math.inf for token in self.tokens)
 
     def sentences(self) -> list[tuple[int, float]]:
         """The sentences searched that spoke for what was written, with the mass they brought, most first."""
@@ -58,57 +64,57 @@ class Explanation:
                     mass[vote.sentence] += evidence.weight * vote.share
         return sorted(mass.items(), key=lambda item: (-item[1], item[0]))
 
+    def to_dict(self, store: Datastore | TranslationMemory) -> dict[str, Any]:
+        """For JSON, with the texts of the neighbours' sentences; see `to_dicts` for many explanations."""
+        return to_dicts([self], store)[0]
 
-def explain(translator: Translator, translations: Sequence[Translation], **settings: object) -> list[Explanation]:
-    """Trace translations, one by one, to the model and to the neighbours of each of their tokens.
 
-    The translation is read again under teacher forcing, so any translation can be explained, not only the translator's.
+def to_dicts(explanations: Sequence[Explanation], store: Datastore | TranslationMemory) -> list[dict[str, Any]]:
+    """Explanations for JSON; the text of each sentence that voted is read once.
 
     Args:
-        translator: The translator.
-        translations: What it, or somebody else, made of their sources.
-        **settings: Search settings; give those that the translations were made with.
+        explanations: The explanations.
+        store: What was searched.
     """
-    return [_explain_one(translator, translation, **settings) for translation in translations]
+    voted = {vote.sentence for one in explanations for evidence in one.tokens for vote in evidence.votes}
+    texts = {sentence: store.texts[sentence] for sentence in sorted(voted)}
+    return [_explanation(explanation, texts) for explanation in explanations]
 
 
-def _explain_one(translator: Translator, translation: Translation, **settings: object) -> Explanation:
-    if not translation.tokens:
-        return Explanation(translation, [])
-    search, _ = translator.settings(settings)
-    store, tokenizer = translator.store, translator.model.tokenizer
-    [source], _ = translator.read([translation.source])
-    queries, log_probs = translator.model.score([TokenPair(source.tokens, translation.tokens)])
-    retriever, combiner = translator.retriever(search), COMBINERS.get(search.combiner)(search)
-    sentences = torch.zeros(len(queries), dtype=torch.int64)
-    neighbours = retriever.retrieve(queries, sentences, search.k, retriever.prepare([source], search.subset_size))
-    targets = torch.tensor(translation.tokens, device=queries.device)
-    votes = combiner.votes(neighbours)
-    right = (votes * (neighbours.values == targets.unsqueeze(1))).sum(dim=1)
-    weights = combiner.mixture_weights(neighbours)
-    model = log_probs.exp()
-    rows, positions = store.locate(neighbours.ids.cpu().numpy())
-    evidence = []
-    for t, token in enumerate(translation.tokens):
-        evidence.append(
-            Evidence(
-                token=tokenizer.token(token),
-                probability=float(weights[t] * right[t] + (1 - weights[t]) * model[t]),
-                model_probability=float(model[t]),
-                neighbour_probability=float(right[t]),
-                weight=float(weights[t]),
-                votes=[
-                    Vote(
-                        entry=entry,
-                        sentence=int(rows[t, i]),
-                        position=int(positions[t, i]),
-                        token=tokenizer.token(int(neighbours.values[t, i])),
-                        distance=float(neighbours.distances[t, i]),
-                        share=float(votes[t, i]),
-                    )
-                    for i, entry in enumerate(neighbours.ids[t].tolist())
-                    if entry >= 0
-                ],
-            )
-        )
-    return Explanation(translation, evidence)
+def _explanation(explanation: Explanation, texts: Texts) -> dict[str, Any]:
+    return {
+        "source": explanation.translation.source,
+        "translation": explanation.translation.text,
+        "log_probability": _rounded(explanation.log_probability),
+        "tokens": [_token(evidence, texts) for evidence in explanation.tokens],
+    }
+
+
+def _token(evidence: Evidence, texts: Texts) -> dict[str, Any]:
+    return {
+        "token": evidence.token,
+        "probability": _rounded(evidence.probability),
+        "model_probability": _rounded(evidence.model_probability),
+        "neighbour_probability": _rounded(evidence.neighbour_probability),
+        "weight": _rounded(evidence.weight),
+        "model_choice": evidence.model_choice,
+        "changed": evidence.changed,
+        "neighbours": [
+            {
+                "entry": vote.entry,
+                "distance": _rounded(vote.distance),
+                "share": _rounded(vote.share),
+                "token": vote.token,
+                "sentence": vote.sentence,
+                "position": vote.position,
+                "source": texts[vote.sentence][0],
+                "target": texts[vote.sentence][1],
+            }
+            for vote in evidence.votes
+        ],
+    }
+
+
+def _rounded(value: float) -> float | None:
+    """Six significant digits; JSON has no infinity."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -10,7 +10,7 @@ from torch import Tensor
 from knn_seq.corpus.fairseq_dictionary import EOS
 from knn_seq.errors import UserError
 from knn_seq.models import Model
-from knn_seq.models.base import Steer, TokenPair
+from knn_seq.models.base import Scored, Steer, TokenPair
 from knn_seq.models.batching import masked_mean, pad, spans
 from knn_seq.models.key_hook import KeyFound, KeyHook
 from knn_seq.settings import DecodingSettings, ModelSettings
@@ -47,14 +47,14 @@ class FairseqNetwork(Model):
             return self.key_hook.states(len(pairs))[self._target_places(pairs)]
 
     @torch.no_grad()
-    def score(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
+    def score(self, pairs: Sequence[TokenPair]) -> Scored:
         """See `Model.score`."""
         places = self._target_places(pairs)
         with self.key_hook.attached():
             log_probs = self.network.get_normalized_probs(self._run(pairs), log_probs=True).float()[places]
             keys = self.key_hook.states(len(pairs))[places]
         targets = torch.tensor([token for pair in pairs for token in pair.target], device=self.device)
-        return keys, log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
+        return Scored.of(keys, log_probs, targets)
 
     def remember(self, sources: list[list[int]], encoded: dict[str, Any]) -> None:
         """Keep what the encoder made of a batch: sentence vectors may be wanted of it."""

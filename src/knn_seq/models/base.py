@@ -27,6 +27,21 @@ class TokenPair(NamedTuple):
     target: Sequence[int]  # what is to be predicted, the end-of-sentence token last
 
 
+class Scored(NamedTuple):
+    """What a model thinks of given target tokens, a row a token."""
+
+    keys: Tensor  # (tokens, dimension)
+    log_probs: Tensor  # (tokens,): log p_MT of each token, float32
+    choices: Tensor  # (tokens,): the token that the model itself holds most likely there
+    choice_log_probs: Tensor  # (tokens,): log p_MT of these
+
+    @classmethod
+    def of(cls, keys: Tensor, log_probs: Tensor, targets: Tensor) -> Scored:
+        """From the whole distributions, (tokens, vocabulary), and the target tokens, (tokens,)."""
+        best = log_probs.max(dim=1)
+        return cls(keys, log_probs.gather(1, targets.unsqueeze(1)).squeeze(1), best.indices, best.values)
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of decoding, a row for each beam of each sentence."""
@@ -35,6 +50,7 @@ class Step:
     log_probs: Tensor  # (rows, vocabulary): log p_MT, float32
     prefixes: Tensor  # (rows, t): the tokens generated so far
     sentences: Tensor  # (rows,): each row's sentence in the batch, on the CPU: no device has to be asked for it
+    finished: Tensor | None = None  # (rows,) bool: rows that are complete, whose log_probs nobody reads
 
 
 Steer = Callable[[Step], Tensor]
@@ -84,8 +100,8 @@ class Model(ABC):
         """The key of every target token under teacher forcing, pair after pair, (tokens, dimension)."""
 
     @abstractmethod
-    def score(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
-        """The keys, (tokens, dimension), and log p_MT of every target token, (tokens,) float32."""
+    def score(self, pairs: Sequence[TokenPair]) -> Scored:
+        """The key and the probability of every target token under teacher forcing, pair after pair."""
 
     @abstractmethod
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:

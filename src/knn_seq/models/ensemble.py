@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from knn_seq.errors import UserError
-from knn_seq.models.base import Model, Steer, Step, TokenPair
+from knn_seq.models.base import Model, Scored, Steer, Step, TokenPair
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import DecodingSettings
 
@@ -42,11 +43,11 @@ class Ensemble(Model):
         """The lead's keys."""
         return self.lead.keys(pairs)
 
-    def score(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
+    def score(self, pairs: Sequence[TokenPair]) -> Scored:
         """The lead's keys and the mean distribution's log-probabilities."""
-        keys, log_probs = self.lead.score(pairs)
-        others = [model.score(pairs)[1].to(log_probs.device) for model in self.followers]
-        return keys, _log_mean([log_probs, *others])
+        keys, log_probs = self.lead.distributions(pairs)
+        others = [model.distributions(pairs)[1].to(log_probs.device) for model in self.followers]
+        return Scored.of(keys, _log_mean([log_probs, *others]), self.lead.targets(pairs))
 
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """The lead's."""
@@ -61,7 +62,7 @@ class Ensemble(Model):
         def steer_together(step: Step) -> Tensor:
             device = step.log_probs.device
             others = [follower.log_probs(step).to(device) for follower in followers]
-            together = Step(step.queries, _log_mean([step.log_probs, *others]), step.prefixes, step.sentences)
+            together = replace(step, log_probs=_log_mean([step.log_probs, *others]))
             return together.log_probs if steer is None else steer(together)
 
         return self.lead.generate(sources, decoding, steer_together)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import UserError
-from knn_seq.models.base import Fingerprint, Model, PairTokenizer, Steer, TokenPair
+from knn_seq.models.base import Fingerprint, Model, PairTokenizer, Scored, Steer, TokenPair
 from knn_seq.models.batching import spans
 from knn_seq.models.fingerprint import weights_fingerprint
 from knn_seq.models.key_hook import KeyFound, KeyHook
-from knn_seq.models.steering import steering
+from knn_seq.models.steering import log_softmax, steering
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -86,17 +86,23 @@ class NetworkModel(Model):
                 self.network(**inputs, use_cache=False)
             return self.key_hook.states(len(pairs))[self._target_places(pairs, starts)]
 
-    @torch.no_grad()
-    def score(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
+    def score(self, pairs: Sequence[TokenPair]) -> Scored:
         """See `Model.score`."""
+        return Scored.of(*self.distributions(pairs), self.targets(pairs))
+
+    def targets(self, pairs: Sequence[TokenPair]) -> Tensor:
+        """The target tokens, pair after pair, (tokens,)."""
+        return torch.tensor([token for pair in pairs for token in pair.target], device=self.device)
+
+    @torch.no_grad()
+    def distributions(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
+        """The keys, (tokens, dimension), and log p_MT after each prefix of the targets, (tokens, vocabulary)."""
         inputs, starts = self._teacher_forcing(pairs)
         places = self._target_places(pairs, starts)
         with self.key_hook.attached():
             logits = self.network(**inputs, use_cache=False).logits[places]
             keys = self.key_hook.states(len(pairs))[places]
-        targets = torch.tensor([token for pair in pairs for token in pair.target], device=self.device)
-        log_probs = torch.log_softmax(logits.float(), dim=-1).gather(1, targets.unsqueeze(1)).squeeze(1)
-        return keys, log_probs
+        return keys, log_softmax(logits.float())
 
     def generate(
         self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, steer: Steer | None = None
@@ -106,7 +112,9 @@ class NetworkModel(Model):
         if steer is None:
             output = self.network.generate(**inputs, **self._search_arguments(decoding))
         else:
-            with steering(self.network, self.key_hook, steer, len(sources)):
+            # Beams make room for others when they end; without beams, finished rows stay.
+            ends = self.end_tokens if decoding.sample or decoding.beam_size == 1 else ()
+            with steering(self.network, self.key_hook, steer, len(sources), ends):
                 output = self.network.generate(**inputs, **self._search_arguments(decoding))
         outputs = [self._until_end(tokens) for tokens in output[:, self._forced_length(inputs) :].tolist()]
         return [outputs[i : i + decoding.nbest] for i in range(0, len(outputs), decoding.nbest)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,9 @@ def log_softmax(logits: Tensor) -> Tensor:
 
 
 @contextmanager
-def steering(network: Any, key_hook: KeyHook, steer: Steer, sentences: int) -> Iterator[None]:
+def steering(
+    network: Any, key_hook: KeyHook, steer: Steer, sentences: int, ends: Collection[int] = ()
+) -> Iterator[None]:
     """While inside, `network.generate()` decodes from what `steer` makes of each step.
 
     The network's logits are replaced by log-probabilities in float32.  Being normalised they survive the log_softmax
@@ -34,6 +36,7 @@ def steering(network: Any, key_hook: KeyHook, steer: Steer, sentences: int) -> I
         key_hook: Takes the queries out of its forward pass.
         steer: Called at every step.
         sentences: How many sentences are in the batch; there are as many rows or a multiple of them.
+        ends: Tokens after which a row is finished but stays in the batch, as in greedy search and sampling.
     """
     prefix: Tensor | None = None
     forced: int | None = None  # tokens that were there before the first step: start token, language, prompt
@@ -54,6 +57,7 @@ def steering(network: Any, key_hook: KeyHook, steer: Steer, sentences: int) -> I
             log_probs=log_softmax(output.logits[:, -1].float()),
             prefixes=prefix[:, forced:],
             sentences=torch.arange(rows) // (rows // sentences),
+            finished=_finished(prefix[:, forced:], ends),
         )
         output.logits = steer(step).unsqueeze(1)
         return output
@@ -66,3 +70,11 @@ def steering(network: Any, key_hook: KeyHook, steer: Steer, sentences: int) -> I
     finally:
         handle.remove()
         del network.prepare_inputs_for_generation
+
+
+def _finished(prefixes: Tensor, ends: Collection[int]) -> Tensor | None:
+    """Which rows have come to an end, (rows,) bool, if any has."""
+    if not ends:
+        return None
+    finished = torch.isin(prefixes, torch.tensor(list(ends), device=prefixes.device)).any(dim=1)
+    return finished if finished.any() else None

@@ -97,6 +97,7 @@ class Manifest(Record):
     default_index: str | None = None
     subset: dict[str, Any] = field(default_factory=dict)  # sentences, codes, ...: what subset search was prepared with
     defaults: dict[str, Any] = field(default_factory=dict)  # k, temperature, weight, retriever, combiner
+    tuned: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same by what they are for: "subset/fixed"
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: {"state": "running" or "done", ...}
     created_with: str = __version__
     format_version: int = FORMAT_VERSION

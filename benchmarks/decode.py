@@ -1,0 +1,179 @@
+"""Tokens per second of full and subset kNN-MT over the model alone, measured in turns in one process.
+
+The models: Firefox's small one, and Transformers of the base and the big size with random weights, which never end an
+output, so that all systems write the same number of tokens.  Beyond a million entries, and for the larger models, a
+datastore is made of jittered copies of real keys.
+
+    python benchmarks/decode.py --models firefox marian-base --sizes 1m --beams 5 --batches 1 32
+"""
+
+from __future__ import annotations
+
+from knn_seq.threads import wait_politely
+
+wait_politely()  # before torch is imported
+
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rounds import Options, Row, command_line, options_of, rates, ratios, table
+from speed_models import ENTRIES, SIZES, sized_store, speed_model
+
+from knn_seq.corpus import SentencePair
+from knn_seq.models.network import NetworkModel
+from knn_seq.stopwatch import Stopwatch
+from knn_seq.translate import Translator
+
+MODELS = ("firefox", *SIZES)
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "base": {"weight": 0.0},
+    "full": {"retriever": "full"},
+    "subset": {"retriever": "subset"},
+}
+LENGTH = 32  # tokens of an output at most
+SENTENCES = 4  # of a round, at least
+TIMES = {"firefox": 4}  # as many sentences for a model that is as much faster
+GOALS = {  # with beam 5 and a million entries
+    ("firefox", "full"): 0.7,
+    ("marian-base", "full"): 0.9,
+    ("marian-base", "subset"): 0.95,
+}
+GOAL_SIZE, GOAL_BEAM = "1m", 5
+PRODUCT_ROWS = (5, 160)  # beam 5, one sentence and 32 of them
+
+
+class Setting(NamedTuple):
+    """What decodes with what."""
+
+    model: str
+    size: str  # of the datastore, a name of `ENTRIES`
+    beam: int
+    batch: int
+
+    def __str__(self) -> str:
+        search = "greedy" if self.beam == 1 else f"beam {self.beam}"
+        return f"{self.model}, {self.size.replace('m', 'M')} entries, {search}, batch {self.batch}"
+
+
+class Grid(NamedTuple):
+    """All settings with these values, model by model, datastore by datastore."""
+
+    models: Sequence[str] = ("firefox", "marian-base")
+    sizes: Sequence[str] = ("1m",)
+    beams: Sequence[int] = (5,)
+    batches: Sequence[int] = (1, 32)
+
+    @classmethod
+    def of(cls, options: Options) -> Grid:
+        """What is measured if nobody says what."""
+        if options.quick:
+            return cls(sizes=("tiny",), batches=(1, 4))
+        return cls(MODELS, ("100k", "1m", "10m"), (5, 1)) if options.full else cls()
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("--models", nargs="+", choices=MODELS)
+    parser.add_argument("--sizes", nargs="+", choices=ENTRIES)
+    parser.add_argument("--beams", nargs="+", type=int)
+    parser.add_argument("--batches", nargs="+", type=int)
+    arguments = parser.parse_args()
+    options = options_of(arguments)
+    given = {name: getattr(arguments, name) for name in Grid._fields if getattr(arguments, name)}
+    print(table(measure(arguments.folder, options, Grid.of(options)._replace(**given))))
+
+
+def measure(folder: Path, options: Options, grid: Grid | None = None) -> list[Row]:
+    """Rows for each setting: full and subset kNN-MT against the model alone."""
+    grid = grid or Grid.of(options)
+    rows: list[Row] = []
+    for name in grid.models:
+        model = speed_model(name)
+        print(product_times(name, model), file=sys.stderr, flush=True)
+        for size in grid.sizes:
+            store, test = sized_store(folder, name, model, size)
+            search: dict[str, Any] = {"k": 64, "temperature": 50.0, "weight": 0.5, "subset_size": 512}
+            translator = Translator(store, model, max_length=LENGTH, **search)
+            for beam, batch in itertools.product(grid.beams, grid.batches):
+                rows += compared(translator, test, Setting(name, size, beam, batch), options.rounds)
+    return rows
+
+
+def compared(translator: Translator, test: list[SentencePair], setting: Setting, rounds: int) -> list[Row]:
+    """All systems in turns, then once more with a stopwatch."""
+    count = max(SENTENCES, setting.batch) * TIMES.get(setting.model, 1)
+    sources = [pair.source for pair in test[:count]]
+    decoding = {"beam_size": setting.beam, "batch_size": setting.batch}
+    systems = {name: partial(tokens, translator, sources, {**decoding, **own}) for name, own in SYSTEMS.items()}
+    measured = rates(systems, rounds)
+    rows = []
+    for system, ratio in ratios(measured).items():
+        speed = f"{setting}, {system}: {statistics.median(measured[system]):,.1f} tokens/s"
+        if system == "base":
+            print(speed, file=sys.stderr, flush=True)
+            continue
+        spent = shares(translator, sources, {**decoding, **SYSTEMS[system]})
+        print(
+            f"{speed}, {ratio}; " + ", ".join(f"{part} {share:.0%}" for part, share in spent.items()),
+            file=sys.stderr,
+            flush=True,
+        )
+        counts = setting.size == GOAL_SIZE and setting.beam == GOAL_BEAM
+        figures = {
+            **setting._asdict(),
+            "entries": len(translator.store),
+            "system": system,
+            "shares": spent,
+            "tokens_per_second": {name: measured[name] for name in ("base", system)},
+        }
+        goal = GOALS.get((setting.model, system)) if counts else None
+        rows.append(Row(f"{system} kNN-MT / base, {setting}", ratio, goal, False, figures))
+    return rows
+
+
+def tokens(translator: Translator, sources: list[str], settings: dict[str, Any]) -> int:
+    """Translate; returns how many tokens came out."""
+    return sum(len(output.tokens) for output in translator.translate(sources, **settings))
+
+
+def shares(translator: Translator, sources: list[str], settings: dict[str, Any]) -> dict[str, float]:
+    """What searching and combining take of all the time."""
+    translator.stopwatch = Stopwatch()
+    start = time.perf_counter()
+    translator.translate(sources, **settings)
+    seconds = time.perf_counter() - start
+    spent = {part: own / seconds for part, own in translator.stopwatch.seconds.items()}
+    translator.stopwatch = None
+    return spent
+
+
+@torch.no_grad()
+def product_times(name: str, model: NetworkModel) -> str:
+    """Shows that the model alone runs at its best: with frozen weights torch may choose a far slower product."""
+    head = model.network.lm_head
+    as_it_is = head.weight.requires_grad
+    times = []
+    for rows in PRODUCT_ROWS:
+        states = torch.randn(rows, 1, head.weight.shape[1])
+        found = {}
+        for trainable in (True, False):
+            head.weight.requires_grad_(trainable)
+            head(states)
+            started = time.perf_counter()
+            for _ in range(5):
+                head(states)
+            found[trainable] = 200 * (time.perf_counter() - started)
+        times.append(f"{rows} rows {found[as_it_is]:.1f} ms (otherwise {found[not as_it_is]:.1f})")
+    head.weight.requires_grad_(as_it_is)
+    return f"{name}, output projection with requires_grad={as_it_is}, as the model has it: {', '.join(times)}"
+
+
+if __name__ == "__main__":
+    main()

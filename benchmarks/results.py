@@ -1,0 +1,490 @@
+"""The figures of docs/results.md: the model alone and every kind of kNN-MT, on two domains.
+
+    python benchmarks/it_text.py --output results/it.pt-en.tsv.gz
+    python benchmarks/results.py --it-text results/it.pt-en.tsv.gz --folder results --page docs/results.md
+
+Each domain is split into train, dev and test.  A datastore is built of train, with our index and with the paper's, and
+prepared for subsets; k, temperature and weight of each system are tuned on dev; all systems translate test, and are
+timed in turns.  Every figure is kept in results.json as soon as it is there: a run that was killed goes on.
+"""
+
+from __future__ import annotations
+
+from knn_seq.threads import wait_politely
+
+wait_politely()  # before torch is imported
+
+import argparse
+import gzip
+import hashlib
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property, partial
+from importlib.metadata import version
+from importlib.resources import as_file, files
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from rounds import rates, ratios
+
+from knn_seq import Datastore, Translator, UserError
+from knn_seq.build import pipeline
+from knn_seq.build.index import reindex
+from knn_seq.build.subset import prepare_subsets
+from knn_seq.corpus import SentencePair, open_corpus, split_corpus
+from knn_seq.demo.run import write_tsv
+from knn_seq.evaluate import compare
+from knn_seq.evaluate.comparison import shown_p_value
+from knn_seq.metrics import METRICS, Metric
+from knn_seq.models import Model, load_model
+from knn_seq.settings import BuildSettings, ModelSettings
+from knn_seq.sizes import format_bytes
+from knn_seq.storage.atomic import read_json, write_json
+from knn_seq.tune import tune
+
+SEED = 20
+PAPER_INDEX, PAPER_RECIPE, PAPER_NPROBE = "paper", "IVF1024,PQ64", 32
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "base": {"weight": 0.0},
+    "full, the paper's index": {"retriever": "full", "index": PAPER_INDEX, "nprobe": PAPER_NPROBE},
+    "full": {"retriever": "full"},
+    "subset": {"retriever": "subset"},
+    "memory": {},  # the own settings of the translator that reads one
+}
+STEPS = {
+    "store_text": "text and tokens",
+    "store_keys": "keys",
+    "store_index": "index",
+    "calibrate": "first settings",
+}
+TITLES = {"bible": "The Bible", "it": "IT"}
+BEGIN, END = "<!-- figures of benchmarks/results.py -->", "<!-- end of the figures -->"
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much is measured, in sentences if nothing else is said."""
+
+    dev: int
+    test: int
+    timed: int  # of the test sentences: those that are translated again and again
+    train: int | None = None  # sentence pairs at most; None: all
+    rounds: int = 3
+    confirmed: int = 4  # settings that tuning decodes with
+
+
+# A verse has about three times as many tokens as what a program says.
+AMOUNTS = {"bible": Amounts(dev=200, test=500, timed=96), "it": Amounts(dev=400, test=1000, timed=320)}
+QUICK = Amounts(dev=60, test=100, timed=64, train=3000, rounds=1, confirmed=2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--domains", nargs="+", choices=TITLES, default=list(TITLES))
+    parser.add_argument("--it-text", type=Path, help="what benchmarks/it_text.py made")
+    parser.add_argument("--folder", type=Path, default=Path("results"))
+    parser.add_argument("--page", type=Path, help="a page to put the figures into, between its two marks")
+    parser.add_argument("--beam-size", type=int, default=1, help="1, greedy, is how Firefox decodes")
+    parser.add_argument("--comet-model", help="score with COMET as well: a checkpoint or its name")
+    parser.add_argument("--quick", action="store_true", help="few sentences, to see that everything runs")
+    arguments = parser.parse_args()
+    try:
+        run(arguments)
+    except UserError as error:
+        raise SystemExit(str(error)) from error
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if "it" in arguments.domains and arguments.it_text is None:
+        raise UserError("The IT domain needs --it-text: make it with benchmarks/it_text.py, or give --domains bible.")
+    if arguments.page and not arguments.page.exists():
+        raise UserError(f"There is no page {arguments.page} to put the figures into.")
+    page = arguments.page.read_text(encoding="utf-8") if arguments.page else f"{BEGIN}\n{END}\n"
+    with_figures(page, "")  # to fail now and not at the end
+    metrics: dict[str, Metric] = {"BLEU": METRICS.get("bleu")(), "chrF": METRICS.get("chrf")()}
+    if arguments.comet_model:
+        options = {"model": arguments.comet_model}
+        metrics[f"COMET {Path(arguments.comet_model).name}"] = METRICS.get("comet")(**options)
+    for metric in metrics.values():
+        metric.require()
+    kept = Kept(arguments.folder / "results.json")
+    model: Model = load_model(ModelSettings("firefox:pt-en"))
+    for name in arguments.domains:
+        amounts = QUICK if arguments.quick else AMOUNTS[name]
+        pairs, digest = text_of(name, arguments.it_text)
+        kept.require_same((name, "run"), {"text": digest, "beam_size": arguments.beam_size, **vars(amounts)})
+        kept.get((name, "machine"), machine)
+        Domain(name, pairs, arguments.folder / name, model, amounts, arguments.beam_size, kept).measure(metrics)
+        if name == "it":
+            kept.get((name, "packages"), partial(packages_of, arguments.it_text))
+    finished = [name for name in TITLES if "tokens_per_second" in kept.figures.get(name, {})]
+    figures = "\n\n".join(section(name, kept.figures[name]) for name in finished)
+    target = arguments.page or arguments.folder / "results.md"
+    target.write_text(with_figures(page, figures), encoding="utf-8")
+    print(f"{figures}\n\nWritten to {kept.path} and {target}.")
+
+
+class Kept:
+    """Figures in a JSON file, each kept as soon as it is there.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.figures: dict[str, Any] = read_json(path) if path.exists() else {}
+
+    def get(self, names: Sequence[str], make: Callable[[], Any]) -> Any:
+        """The figure under these names, made if it is not there yet."""
+        *outer, last = names
+        if last not in self._group(outer):
+            self.put(names, make())
+        return self._group(outer)[last]
+
+    def put(self, names: Sequence[str], figure: Any) -> None:
+        """Keep a figure, in the place of one that may be there."""
+        *outer, last = names
+        self._group(outer)[last] = figure
+        write_json(self.path, self.figures)
+
+    def add(self, names: Sequence[str], number: float) -> None:
+        """Add to a figure that starts at 0."""
+        *outer, last = names
+        self.put(names, self._group(outer).get(last, 0) + number)
+
+    def require_same(self, names: Sequence[str], value: Any) -> None:
+        """Raise a `UserError` if the figures that are there were measured in another way."""
+        if self.get(names, lambda: value) != value:
+            raise UserError(f"{self.path} holds figures of another text or of other amounts: choose another --folder.")
+
+    def _group(self, names: Sequence[str]) -> dict[str, Any]:
+        group = self.figures
+        for name in names:
+            group = group.setdefault(name, {})
+        return group
+
+
+class Domain:
+    """One text, and everything that is measured with it.
+
+    Args:
+        name: What its figures are kept under.
+        pairs: The text.
+        folder: Where its parts and its datastore are.
+        model: The model.
+        amounts: How much is measured.
+        beam_size: Of the decoder.
+        kept: The figures.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pairs: Sequence[SentencePair],
+        folder: Path,
+        model: Model,
+        amounts: Amounts,
+        beam_size: int,
+        kept: Kept,
+    ) -> None:
+        self.name, self.folder, self.model, self.amounts, self.kept = name, folder, model, amounts, kept
+        self.decoding = {"beam_size": beam_size}
+        train, self.dev, test = split_corpus(pairs, (amounts.dev, amounts.test), SEED)
+        self.train, self.test = train[: amounts.train], test
+        self.sources, self.references = [pair.source for pair in test], [pair.target for pair in test]
+        for part, text in {"train": self.train, "dev": self.dev, "test": test}.items():
+            write_tsv(folder / f"{part}.tsv", text)
+
+    def measure(self, metrics: Mapping[str, Metric]) -> None:
+        """Everything that is not kept yet; scores stand under the metrics' names."""
+        self._build()
+        settings = {name: self._tuned(name) for name in SYSTEMS}
+        for name in SYSTEMS:
+            self.kept.get((self.name, "systems", name), partial(self._translated, name, settings[name]))
+        systems = self.kept.figures[self.name]["systems"]
+        translations = {name: systems[name]["translations"] for name in SYSTEMS}
+        for label, metric in metrics.items():
+            self.kept.get((self.name, "scores", label), partial(self._scored, metric, translations))
+        self.kept.get((self.name, "tokens_per_second"), partial(self._timed, settings))
+
+    def _build(self) -> None:
+        store = self.folder / "store"
+        seconds = (self.name, "seconds")
+        with timing_steps(lambda step, taken: self.kept.add((*seconds, step), taken)):
+            Datastore.build(store, self.model, self.folder / "train.tsv")
+        if PAPER_INDEX not in Datastore(store).manifest.indexes:
+            start = time.perf_counter()
+            reindex(store, PAPER_RECIPE, PAPER_INDEX)
+            self.kept.put((*seconds, "the paper's index"), time.perf_counter() - start)
+        start = time.perf_counter()
+        if prepare_subsets(store, self.model, BuildSettings(sentences="encoder")):
+            self.kept.put((*seconds, "subsets"), time.perf_counter() - start)
+        self.kept.put((self.name, "store"), described(Datastore(store)))
+        pairs = {"train": len(self.train), "dev": len(self.dev), "test": len(self.test)}
+        self.kept.put((self.name, "sentence_pairs"), pairs)
+
+    @cached_property
+    def _with_store(self) -> Translator:
+        return Translator(self.folder / "store", self.model)
+
+    @cached_property
+    def _with_memory(self) -> Translator:
+        """Measured settings, which take seconds, are found once: what is there is not measured again."""
+        known = self.kept.figures[self.name].get("tuned", {}).get("memory", {})
+        start = time.perf_counter()
+        translator = Translator(model=self.model, memory=self.folder / "train.tsv", **known)
+        self.kept.get((self.name, "seconds", "memory"), lambda: time.perf_counter() - start)
+        return translator
+
+    def _translator(self, system: str) -> Translator:
+        return self._with_memory if system == "memory" else self._with_store
+
+    def _tuned(self, system: str) -> dict[str, Any]:
+        """The settings of a system, the best for the dev set."""
+        given = SYSTEMS[system]
+        if system == "base":
+            return given | self.decoding
+
+        def best() -> dict[str, Any]:
+            print(f"{self.name}: tune {system}", flush=True)
+            start = time.perf_counter()
+            sources, references = [pair.source for pair in self.dev], [pair.target for pair in self.dev]
+            options = {"confirm": self.amounts.confirmed, **given, **self.decoding}
+            tuning = tune(self._translator(system), sources, references, **options)
+            self.kept.put((self.name, "seconds", f"tune {system}"), time.perf_counter() - start)
+            print(tuning.table(), flush=True)
+            return tuning.chosen
+
+        chosen: dict[str, Any] = self.kept.get((self.name, "tuned", system), best)
+        return chosen | self.decoding
+
+    def _translated(self, system: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """Translations, shares of the time and share of changed tokens; scores need all systems."""
+        comparison = compare(self._translator(system), self.sources, self.references, {system: settings}, metrics=())
+        return comparison.systems[0].to_dict()
+
+    def _scored(self, metric: Metric, translations: dict[str, list[str]]) -> dict[str, Any]:
+        scores = metric.scores(translations, self.references, self.sources)
+        return {name: score._asdict() for name, score in scores.items()}
+
+    def _timed(self, settings: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
+        sources = self.sources[: self.amounts.timed]
+
+        def tokens(name: str) -> int:
+            translations = self._translator(name).translate(sources, **settings[name])
+            return sum(len(translation.tokens) for translation in translations)
+
+        print(f"{self.name}: {self.amounts.rounds} rounds of {len(sources)} sentences", flush=True)
+        return rates({name: partial(tokens, name) for name in SYSTEMS}, self.amounts.rounds)
+
+
+@contextmanager
+def timing_steps(on_step: Callable[[str, float], None]) -> Iterator[None]:
+    """Tell how many seconds each step of a build takes, while this lasts."""
+    originals = {name: getattr(pipeline, name) for name in STEPS}
+
+    def timed(name: str, *arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return originals[name](*arguments)
+        finally:
+            on_step(STEPS[name], time.perf_counter() - start)
+
+    for name in STEPS:
+        setattr(pipeline, name, partial(timed, name))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(pipeline, name, original)
+
+
+def described(store: Datastore) -> dict[str, Any]:
+    """What a datastore holds, and the bytes of it on disk."""
+    subset = (
+        store.codes_path,
+        store.codec_path,
+        store.sentences_path,
+        store.whitening_path,
+        store.sentence_index_folder,
+    )
+    manifest = store.manifest
+    default = str(manifest.default_index)
+    return {
+        "entries": len(store),
+        "dimension": manifest.keys.dimension,
+        "index": manifest.indexes[default]["recipe"],
+        "subset": {name: manifest.subset[name] for name in ("sentences", "codes")},
+        "bytes": {
+            "text and tokens": sum(map(bytes_of, (store.text_path, store.sources_path, store.values_path))),
+            "keys": bytes_of(store.keys_path),
+            "index": bytes_of(store.index_folder(default)),
+            "the paper's index": bytes_of(store.index_folder(PAPER_INDEX)),
+            "subsets": sum(map(bytes_of, subset)),
+        },
+    }
+
+
+def bytes_of(path: Path) -> int:
+    """Of a file, of all files of a folder, or 0 if there is nothing."""
+    if path.is_dir():
+        return sum(map(bytes_of, path.iterdir()))
+    return path.stat().st_size if path.exists() else 0
+
+
+def text_of(domain: str, it_text: Path) -> tuple[list[SentencePair], str]:
+    """The sentence pairs of a domain, and a hash of them."""
+    with as_file(files("knn_seq.demo") / "bible.pt-en.tsv.gz") as bible:
+        corpus = open_corpus(bible if domain == "bible" else it_text)
+        pairs = [line for line in corpus if isinstance(line, SentencePair)]
+    text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
+    return pairs, hashlib.sha256(text.encode()).hexdigest()
+
+
+def packages_of(path: Path) -> list[str]:
+    """The packages that the text is from: its third column, if it has one."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as lines:
+        rows = (line.rstrip("\n").split("\t") for line in lines)
+        return sorted({row[2] for row in rows if len(row) > 2})
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what this was measured."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    libraries = ("knn-seq", "torch", "transformers", "faiss-cpu", "sacrebleu")
+    return {
+        "cpu": models[0] if models else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "versions": {"Python": platform.python_version(), **{name: version(name) for name in libraries}},
+        "date": date.today().isoformat(),
+    }
+
+
+def machine_line(found: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    memory = format_bytes(found["memory"])
+    return f"Measured on {found['date']} with {found['cores']} cores ({found['cpu']}), {memory} of memory; {versions}."
+
+
+def section(name: str, figures: dict[str, Any]) -> str:
+    """What the page says of a domain."""
+    store, pairs = figures["store"], figures["sentence_pairs"]
+    run = figures["run"]
+    signatures = [
+        f"- {label}: `{next(iter(scores.values()))['signature']}`" for label, scores in figures["scores"].items()
+    ]
+    packages = figures.get("packages", [])
+    parts = [
+        f"## {TITLES[name]}",
+        f"{pairs['train']:,} sentence pairs in the datastore, {store['entries']:,} entries of dimension "
+        f"{store['dimension']}; {pairs['dev']:,} pairs to tune with, {pairs['test']:,} to test with; beam size "
+        f"{run['beam_size']}, batches of 32 sentences. {machine_line(figures['machine'])}",
+        table(quality(figures)),
+        table(tuned(figures)),
+        table(parts_of(figures)),
+        "\n".join(
+            [
+                f"Indexes: ours `{store['index']}`, the paper's `{PAPER_RECIPE}` with nprobe {PAPER_NPROBE}; subsets: "
+                f"`{store['subset']['sentences']}`, codes `{store['subset']['codes']}`. Scores:",
+                "",
+                *signatures,
+            ]
+        ),
+    ]
+    if packages:
+        listed = fill(" ".join(packages), 120, break_on_hyphens=False, break_long_words=False)
+        parts.append(
+            f"<details><summary>The {len(packages)} packages of Debian that the text is from</summary>\n\n{listed}\n\n"
+            "</details>"
+        )
+    return "\n\n".join(parts)
+
+
+def quality(figures: dict[str, Any]) -> list[list[str]]:
+    """Scores with their significance, and speed."""
+    labels = list(figures["scores"])
+    of_base = ratios(figures["tokens_per_second"])
+    rows = [["system", *labels, "tokens/s", "of base", "model / search / combination", "changed tokens"]]
+    for name, system in figures["systems"].items():
+        speed = statistics.median(figures["tokens_per_second"][name])
+        shares = " / ".join(f"{system['shares'][part]:.0%}" for part in ("model", "search", "combination"))
+        scores = [score_cell(figures["scores"][label], name) for label in labels]
+        rows.append(
+            [
+                name,
+                *scores,
+                f"{speed:,.0f}",
+                "" if name == "base" else str(of_base[name]),
+                shares,
+                f"{system['changed']:.1%}",
+            ]
+        )
+    return rows
+
+
+def score_cell(scores: dict[str, dict[str, Any]], name: str) -> str:
+    """A score, its difference to base, and how likely chance alone makes one like it."""
+    base, own = scores["base"], scores[name]
+    digits = 2 if max(score["value"] for score in scores.values()) > 2 else 4
+    text = f"{own['value']:.{digits}f}"
+    if own["p_value"] is None:
+        return text
+    p_value = shown_p_value(own["p_value"])
+    return f"{text} ({own['value'] - base['value']:+.{digits}f}, p {p_value if p_value[0] == '<' else '= ' + p_value})"
+
+
+def tuned(figures: dict[str, Any]) -> list[list[str]]:
+    """What tuning chose, and how long it took."""
+    rows = [["tuned", "k", "temperature", "weight", "combiner", "tuning, s"]]
+    for name, chosen in figures["tuned"].items():
+        numbers = [f"{chosen[setting]:g}" for setting in ("k", "temperature", "weight")]
+        rows.append([name, *numbers, chosen["combiner"], seconds_cell(figures, f"tune {name}")])
+    return rows
+
+
+def parts_of(figures: dict[str, Any]) -> list[list[str]]:
+    """What there is on disk, and how long it took to make."""
+    store = figures["store"]
+    rows = [["part", "seconds to make", "size", "bytes an entry"]]
+    for part in (*STEPS.values(), "the paper's index", "subsets", "memory"):
+        size = store["bytes"].get(part)
+        cells = ["", ""] if size is None else [format_bytes(size), f"{size / store['entries']:.1f}"]
+        rows.append([part, seconds_cell(figures, part), *cells])
+    return rows
+
+
+def seconds_cell(figures: dict[str, Any], name: str) -> str:
+    seconds = figures["seconds"].get(name)
+    return "" if seconds is None else f"{seconds:.1f}"
+
+
+def table(rows: list[list[str]]) -> str:
+    """In Markdown: names to the left, figures to the right."""
+    head, *body = rows
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_figures(page: str, figures: str) -> str:
+    """The page with other figures between its marks."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"The page has no place for figures: it needs a line {BEGIN} and a line {END}.")
+    return f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""knn-seq tune: the settings that fit a domain best."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from knn_seq.cli.options import (
+    add_corpus_options,
+    add_decoding_options,
+    add_model_options,
+    add_search_options,
+    chosen,
+    columns_of,
+)
+from knn_seq.cli.searched import add_searched_options, open_translator
+
+HELP = "find the k, temperature and weight that translate a dev set best, and store them"
+EXAMPLE = "knn-seq tune store/ --dev dev.tsv"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_searched_options(parser)
+    add_corpus_options(parser, "dev", "the dev set")
+    group = parser.add_argument_group("tuning")
+    group.add_argument("--metric", default="bleu", help="that decides among the best few: bleu (default), chrf")
+    group.add_argument("--confirm", type=int, default=8, metavar="N", help="settings to decode with (default 8)")
+    group.add_argument("--largest-k", type=int, default=64, metavar="K", help="to try (default 64)")
+    group.add_argument(
+        "--subset-sizes", metavar="N,N,...", help="to try, for subset and memory (default: the one that is set)"
+    )
+    group.add_argument(
+        "--find-sure", action="store_true", help="find as well where the model is too sure to search (see --sure)"
+    )
+    group.add_argument(
+        "--as-default", action="store_true", help="make what was tuned the way that `translate` searches by itself"
+    )
+    group.add_argument("--plot", metavar="FILE", help="draw the likelihoods there (default: into the datastore)")
+    group.add_argument("--json", metavar="FILE", help="write what was found there, too")
+    group.add_argument("--dry-run", action="store_true", help="store nothing in the datastore")
+    add_search_options(parser)
+    add_decoding_options(parser)
+    add_model_options(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Tune, print a small table, store what was found."""
+    from knn_seq.corpus import SentencePair, open_corpus
+    from knn_seq.datastore import Datastore, tuned_for
+    from knn_seq.errors import UserError
+    from knn_seq.metrics import METRICS
+    from knn_seq.settings import DecodingSettings, SearchSettings
+    from knn_seq.storage.atomic import write_json
+    from knn_seq.tune import tune
+
+    corpus = open_corpus(
+        arguments.dev, source=arguments.source, target=arguments.target, columns=columns_of(arguments.columns)
+    )
+    pairs = [line for line in corpus if isinstance(line, SentencePair)]
+    if not pairs:
+        raise UserError(f"There is no usable sentence pair in {corpus.describe()}.")
+    for name in ("confirm", "largest_k"):
+        if getattr(arguments, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
+    for name in filter(None, (arguments.json, arguments.plot)):
+        if not Path(name).resolve().parent.is_dir():
+            raise UserError(f"The folder of {name} does not exist.")
+    metric, sizes = METRICS.get(arguments.metric)(), _sizes(arguments.subset_sizes)
+    translator = open_translator(arguments)
+    tuning = tune(
+        translator,
+        [pair.source for pair in pairs],
+        [pair.target for pair in pairs],
+        metric=metric,
+        sizes=sizes,
+        largest_k=arguments.largest_k,
+        confirm=arguments.confirm,
+        find_sure=arguments.find_sure,
+        quiet=arguments.quiet,
+        **chosen(arguments, SearchSettings, DecodingSettings),
+    )
+    print(tuning.table())
+    store, settings = translator.store, tuning.best.settings
+    if arguments.json:
+        write_json(Path(arguments.json), tuning.to_dict() | {"dev": corpus.describe()})
+    if isinstance(store, Datastore) and not arguments.dry_run:
+        usual = tuned_for(store.search_settings) == tuned_for(settings)
+        tuning.keep(store, corpus.describe(), as_default=usual or arguments.as_default)
+        plot = arguments.plot or store.path / f"tuning-{tuned_for(settings).replace('/', '-')}.png"
+        how = (
+            "" if usual or arguments.as_default else f" --retriever {settings.retriever} --combiner {settings.combiner}"
+        )
+        print(f"Stored in {store.path}; `knn-seq translate {store.path}{how}` uses them. The likelihoods: {plot}.")
+    else:
+        plot = arguments.plot
+        options = f"-k {settings.k} --temperature {settings.temperature:g} --weight {settings.weight:g}"
+        print(f"Nothing was stored: give {options} to use them.")
+    if plot:
+        _draw(Path(plot), tuning.to_dict())
+
+
+def _sizes(text: str | None) -> list[int | None]:
+    from knn_seq.errors import UserError
+
+    if text is None:
+        return [None]
+    sizes = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if min(sizes) < 1:
+        raise UserError(f"--subset-sizes is a list of numbers such as 64,256,512, not '{text}'.")
+    return list(sizes)
+
+
+def _draw(path: Path, tuning: dict[str, object]) -> None:
+    from knn_seq.evaluate.plots import surface_figure
+    from knn_seq.storage.atomic import partial_of, publish
+
+    partial = partial_of(path)
+    surface_figure(tuning).savefig(partial, format=path.suffix.removeprefix(".") or "png", dpi=150)
+    publish(partial, path)

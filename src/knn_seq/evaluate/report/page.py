@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from knn_seq import __version__
+from knn_seq.datastore import Datastore
+from knn_seq.errors import UserError
+from knn_seq.evaluate.comparison import PARTS, Comparison, System
+from knn_seq.evaluate.plots import (
+    gains_figure,
+    length_figure,
+    score_digits,
+    score_figure,
+    signed,
+    speed_figure,
+    surface_figure,
+    svg,
+    time_figure,
+)
+from knn_seq.evaluate.report.examples import examples, most_helped, most_hurt
+from knn_seq.metrics.chrf import sentence_chrf
+from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json
+from knn_seq.translate import Translator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = 5  # sentences helped most, and as many hurt most
+LIBRARIES = ("torch", "transformers", "faiss-cpu", "sacrebleu")
+SIGNIFICANT = 0.05
+
+
+def write_report(path: Path, translator: Translator, comparison: Comparison, title: str) -> None:
+    """Write a comparison as one HTML file that needs nothing else: no network, no other file.
+
+    Args:
+        path: The file; it is replaced in one step.
+        translator: What the systems translated with; it explains the words of some sentences.
+        comparison: The systems, the one that the others are compared with first.
+        title: The page's title.
+    """
+    page = render(translator, comparison, title)
+    partial = partial_of(path)
+    with disk_errors(path):
+        partial.write_text(page, encoding="utf-8")
+    publish(partial, path)
+
+
+def render(translator: Translator, comparison: Comparison, title: str) -> str:
+    """The page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("knn_seq.evaluate", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"signed": signed, "percent": percent, "probability": probability, "p_value": p_value}
+    metrics = list(comparison.signatures)
+    best = best_system(translator, comparison)
+    figures = {f"{metric} of each system": score_figure(comparison, metric) for metric in metrics}
+    if len(comparison.systems) > 1:
+        figures[f"Speed against {metrics[0]}"] = speed_figure(comparison, metrics[0])
+    figures["Where the time of a token goes"] = time_figure(comparison)
+    return environment.get_template("page.html").render(
+        title=title,
+        facts=facts(translator, comparison),
+        result=main_result(translator, comparison, best),
+        base=comparison.systems[0],
+        systems=comparison.systems,
+        best=best,
+        metrics=metrics,
+        digits={metric: score_digits([each.scores[metric].value for each in comparison.systems]) for metric in metrics},
+        significant=SIGNIFICANT,
+        parts=PARTS,
+        figures=_drawn(figures, "system"),
+        tunings=tunings(translator),
+        sentences=None if best is None else sentence_view(translator, comparison, best),
+        settings={system.name: _settings(translator, system) for system in comparison.systems},
+        signatures=comparison.signatures,
+        versions=versions(),
+        recipe=json.dumps(recipe(translator, comparison), indent=2, ensure_ascii=False),
+    )
+
+
+def best_system(translator: Translator, comparison: Comparison) -> System | None:
+    """The system with neighbours that scores best after the first metric; None if there is none."""
+    metric = next(iter(comparison.signatures))
+    others = [each for each in comparison.systems[1:] if translator.settings(each.settings)[0].weight]
+    return max(others, key=lambda system: system.scores[metric].value, default=None)
+
+
+def facts(translator: Translator, comparison: Comparison) -> dict[str, str]:
+    """What was compared, in a line each."""
+    store, model, decoding = translator.store, translator.model, translator.decoding
+    if isinstance(store, Datastore):
+        counts = store.manifest.counts
+        searched = f"{store.path.name}: {len(store):,} entries from {counts.sentences:,} sentence pairs"
+    else:
+        searched = f"{len(store):,} sentence pairs, searched as they are"
+    how = f"beam of {decoding.beam_size}" if decoding.beam_size > 1 else "greedy"
+    return {
+        "Model": f"{model.settings.name} ({model.architecture})",
+        "Datastore" if isinstance(store, Datastore) else "Translation memory": searched,
+        "Test set": f"{len(comparison.sources):,} sentences",
+        "Decoding": f"{'sampling' if decoding.sample else how}, batches of {decoding.batch_size}",
+        "Date": date.today().isoformat(),
+    }
+
+
+def main_result(translator: Translator, comparison: Comparison, best: System | None) -> str:
+    """What came out, in one sentence."""
+    base = comparison.systems[0]
+    metric, score = next(iter(base.scores.items()))
+    if best is None:
+        return f"{base.name} reaches {score.value:.{score_digits([score.value])}f} {metric}."
+    other = best.scores[metric]
+    digits = score_digits([score.value, other.value])
+    difference = other.value - score.value
+    chance = other.p_value is not None and other.p_value >= SIGNIFICANT
+    alone = "the model" if not translator.settings(base.settings)[0].weight else base.name
+    which = f" ({best.name})" if len(comparison.systems) > 2 else ""
+    effect = f"bring {signed(difference, digits)}" if difference >= 0 else f"cost {-difference:.{digits}f}"
+    doubt = ", which may be chance," if chance else ""
+    return (
+        f"Neighbours{which} {effect} {metric}{f' ({p_value(other.p_value)})' if other.p_value is not None else ''}"
+        f"{doubt} at {best.tokens_per_second / base.tokens_per_second:.2f} of {alone}’s speed; "
+        f"{percent(best.changed)} of the tokens changed."
+    )
+
+
+def sentence_view(translator: Translator, comparison: Comparison, best: System) -> dict[str, Any]:
+    """The best system sentence by sentence: figures, and the sentences that gained and lost most."""
+    base_chrf = sentence_chrf(comparison.systems[0].translations, comparison.references)
+    chrf = sentence_chrf(best.translations, comparison.references)
+    gains = [after - before for before, after in zip(base_chrf, chrf, strict=True)]
+    helped, hurt = most_helped(gains, SHOWN), most_hurt(gains, SHOWN)
+    shown = examples(translator, comparison, best, [*helped, *hurt], base_chrf, chrf)
+    figures = {"Sentences by how much they gain or lose": gains_figure(gains)}
+    by_length = length_figure(comparison.sources, gains)
+    if by_length is not None:
+        figures["Gain by length of the sentence"] = by_length
+    return {
+        "helped": shown[: len(helped)],
+        "hurt": shown[len(helped) :],
+        "better": sum(gain > 0 for gain in gains),
+        "worse": sum(gain < 0 for gain in gains),
+        "same": sum(gain == 0 for gain in gains),
+        "figures": _drawn(figures, "sentence"),
+    }
+
+
+def tunings(translator: Translator) -> list[dict[str, Any]]:
+    """How the datastore's settings were found, with a figure for each retriever and combiner that was tuned."""
+    path = translator.store.path / "tuning.json" if isinstance(translator.store, Datastore) else None
+    if path is None or not path.exists():
+        return []
+    try:
+        return [
+            {"name": name, "figure": svg(surface_figure(tuning), f"surface{i}"), **tuning}
+            for i, (name, tuning) in enumerate(read_json(path).items())
+        ]
+    except UserError:  # what was compared is worth a page without it
+        return []
+
+
+def versions() -> dict[str, str]:
+    """What computed all this."""
+    found = {"knn-seq": __version__}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:  # another build of it, under another name
+            continue
+    return found
+
+
+def recipe(translator: Translator, comparison: Comparison) -> dict[str, Any]:
+    """What another person needs to do it again."""
+    store = translator.store
+    return {
+        "model": translator.model.settings.name,
+        "datastore" if isinstance(store, Datastore) else "memory": (
+            str(store.path) if isinstance(store, Datastore) else f"{len(store)} sentence pairs"
+        ),
+        "sentences": len(comparison.sources),
+        "systems": {system.name: _settings(translator, system) for system in comparison.systems},
+        "signatures": comparison.signatures,
+        "versions": versions(),
+    }
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share as people read it."""
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def probability(value: float) -> str:
+    """A probability; what is not nothing never looks like nothing."""
+    return "< 0.001" if 0 < value < 0.001 else f"{value:.3f}"
+
+
+def p_value(value: float) -> str:
+    """A p-value in words."""
+    return ("p < 0.001" if value < 0.001 else f"p = {value:.3f}").replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _drawn(figures: Mapping[str, Figure], name: str) -> dict[str, str]:
+    """SVG by caption."""
+    return {caption: svg(figure, f"{name}{i}") for i, (caption, figure) in enumerate(figures.items())}
+
+
+def _settings(translator: Translator, system: System) -> Mapping[str, Any]:
+    """All settings of a system that have a value."""
+    search, decoding = translator.settings(system.settings)
+    together = asdict(decoding) if not search.weight else asdict(search) | asdict(decoding)
+    return {"weight": search.weight} | {name: value for name, value in together.items() if value is not None}

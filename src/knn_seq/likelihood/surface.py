@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from knn_seq.combine import COMBINERS
+from knn_seq.likelihood.predictions import Predictions
+from knn_seq.neighbours import Neighbours
+from knn_seq.settings import SearchSettings
+from knn_seq.steer import unsure_rows
+
+SMALLEST_TEMPERATURE = 2.0**-5  # times the median distance
+BLOCK = 1 << 15  # tokens at a time: what is computed for them stays in the cache
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Settings of one combiner: every k with every temperature and every weight."""
+
+    combiner: str
+    k: Sequence[int]
+    temperatures: Sequence[float]
+    weights: Sequence[float]
+
+    def __len__(self) -> int:
+        """The number of points."""
+        return len(self.k) * len(self.temperatures) * len(self.weights)
+
+
+def log_likelihoods(
+    predictions: Predictions,
+    grid: Grid,
+    floors: Sequence[float] = (0.0,),
+    sure: float | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Tensor:
+    """log p of the right tokens, a token, at every point of a grid, exactly as the combiner has it.
+
+    Args:
+        predictions: What was retrieved, with at least the grid's largest k.
+        grid: The settings.
+        floors: Tokens less likely than this count as if they were this likely: a search does not write them anyway, and
+            to lift them a little costs certainty where neighbours are right.
+        sure: See `SearchSettings.sure`.
+        on_progress: Called with the number of points that are done.
+
+    Returns:
+        (floors, k, temperatures, weights) float64
+    """
+    kind = COMBINERS.get(grid.combiner)
+    sums = torch.zeros(len(floors), len(grid.k), len(grid.temperatures), len(grid.weights), dtype=torch.float64)
+    blocks = list(_blocks(predictions, sure))
+    for i, k in enumerate(grid.k):
+        for j, temperature in enumerate(grid.temperatures):
+            settings = SearchSettings(combiner=grid.combiner, k=k, temperature=temperature)
+            combiners = [kind(replace(settings, weight=weight)) for weight in grid.weights]
+            for block in blocks:
+                nearest = block.neighbours.nearest(k)
+                right = nearest.values == block.targets.unsqueeze(1)
+                share = (combiners[0].votes(nearest) * right).sum(dim=1).double()
+                weights = torch.stack([combiner.mixture_weights(nearest) for combiner in combiners]).double()
+                model = block.log_probs.double().exp()
+                log_mixture = torch.log(torch.lerp(model, share, weights))  # (weights, tokens)
+                for f, floor in enumerate(floors):
+                    bounded = log_mixture.clamp(min=math.log(floor)) if floor > 0 else log_mixture
+                    sums[f, i, j] += bounded.sum(dim=1)
+            if on_progress is not None:
+                on_progress(len(grid.weights))
+    return sums / max(len(predictions), 1)
+
+
+def _blocks(predictions: Predictions, sure: float | None) -> list[Predictions]:
+    if sure is not None:
+        unsure = unsure_rows(predictions.choice_log_probs, sure)
+        neighbours = predictions.neighbours.rows(unsure).spread(unsure)
+        predictions = replace(predictions, neighbours=neighbours)
+    return [predictions.rows(slice(start, start + BLOCK)) for start in range(0, len(predictions), BLOCK)]
+
+
+def median_distance(neighbours: Neighbours) -> float:
+    """A usual distance: what temperatures are measured by."""
+    found = neighbours.distances[neighbours.found]
+    return found.median().abs().clamp(min=1e-3).item() if len(found) else 1.0
+
+
+def temperatures_for(combiner: str, median: float, steps_per_octave: int = 2) -> list[float]:
+    """The temperatures that are worth trying with a combiner, from small to large.
+
+    Args:
+        combiner: Its name.
+        median: A usual distance.
+        steps_per_octave: How many choices there are between one and its double.
+    """
+    largest = COMBINERS.get(combiner).largest_temperature
+    steps = math.floor(steps_per_octave * math.log2(largest / SMALLEST_TEMPERATURE)) + 1
+    return [float(f"{SMALLEST_TEMPERATURE * 2.0 ** (step / steps_per_octave) * median:.3g}") for step in range(steps)]

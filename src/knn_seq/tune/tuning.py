@@ -1,0 +1,111 @@
+"""What tuning found, as data, as a table, and where a datastore keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knn_seq.datastore import Datastore, tuned_for
+from knn_seq.likelihood import Grid
+from knn_seq.settings import SearchSettings
+from knn_seq.storage.atomic import read_json, write_json
+
+TUNING_NAME = "tuning.json"
+
+
+class Row(NamedTuple):
+    """Settings that were decoded with."""
+
+    settings: SearchSettings
+    log_likelihood: float  # of the references, a token
+    score: float
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The log-likelihood a token at every point of a grid."""
+
+    grid: Grid
+    size: int | None  # the subset size it holds for; None: the retriever's own default
+    values: NDArray[np.float64]  # (k, temperatures, weights)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning found."""
+
+    metric: str
+    tokens: int  # of the dev set
+    surfaces: list[Surface]  # one for each subset size
+    base: Row  # the model alone
+    rows: list[Row]  # what was decoded with
+    best: Row
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The chosen settings, those that have a value."""
+        return _with_value(self.best.settings)
+
+    def table(self) -> str:
+        """For people."""
+        columns = ["k", "temperature", "weight"]
+        columns += [name for name in ("subset_size", "sure") if any(getattr(row.settings, name) for row in self.rows)]
+        widths = [max(len(name), 6) for name in columns]
+        title = " ".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True))
+        lines = [f"{title} {'log-likelihood':>15} {self.metric:>7}"]
+        for row in (self.base, *self.rows):
+            cells = [getattr(row.settings, name) for name in columns]
+            texts = ["" if cell is None else f"{cell:g}" for cell in cells]
+            named = " ".join(f"{text:>{width}}" for text, width in zip(texts, widths, strict=True))
+            named = f"{'the model alone':<{len(title)}}" if row is self.base else named
+            lines.append(
+                f"{named} {row.log_likelihood:>15.4f} {row.score:>7.2f}{'  <- chosen' if row is self.best else ''}"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, with the surface of the chosen subset size."""
+        settings = self.best.settings
+        surface = next((each for each in self.surfaces if each.size == settings.subset_size), self.surfaces[0])
+        return {
+            "retriever": settings.retriever,
+            "combiner": settings.combiner,
+            "subset_size": settings.subset_size,
+            "metric": self.metric,
+            "tokens": self.tokens,
+            "base_log_likelihood": self.base.log_likelihood,
+            "base_score": self.base.score,
+            "surface": {
+                "k": list(surface.grid.k),
+                "temperature": list(surface.grid.temperatures),
+                "weight": list(surface.grid.weights),
+                "log_likelihood": surface.values.round(5).tolist(),
+            },
+            "confirmed": [
+                {**_with_value(row.settings), "log_likelihood": row.log_likelihood, "score": row.score}
+                for row in self.rows
+            ],
+            "chosen": self.chosen,
+        }
+
+    def keep(self, store: Datastore, dev: str, as_default: bool) -> None:
+        """Store the chosen settings in the datastore, and how they were found beside them.
+
+        Args:
+            store: The datastore.
+            dev: What the dev set was.
+            as_default: Make them the datastore's defaults, too.
+        """
+        path = store.path / TUNING_NAME
+        date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        store.keep_tuned(self.best.settings, as_default)
+        known = read_json(path) if path.exists() else {}
+        write_json(path, known | {tuned_for(self.best.settings): self.to_dict() | {"dev": dev, "date": date}})
+
+
+def _with_value(settings: SearchSettings) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if value is not None}

@@ -1,0 +1,245 @@
+"""The report as a file: what it says, and that nothing in it comes alive."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+from page_reader import PageReader
+from tunings import EVIL, TUNING
+
+from knn_seq.datastore import Datastore
+from knn_seq.evaluate import Comparison, compare
+from knn_seq.evaluate.plots import PALETTE
+from knn_seq.evaluate.report import write_report
+from knn_seq.evaluate.report.examples import most_helped, most_hurt
+from knn_seq.evaluate.report.page import best_system, main_result
+from knn_seq.explain import changed_tokens
+from knn_seq.memory import TranslationMemory
+from knn_seq.metrics import Score
+from knn_seq.metrics.chrf import sentence_chrf
+from knn_seq.translate import Translator
+
+
+@pytest.fixture(scope="module")
+def page(number_translator, number_comparison, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(path, number_translator, number_comparison, "Numbers")
+    assert os.listdir(path.parent) == ["report.html"]
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def reader(page):
+    return PageReader(page)
+
+
+def test_the_page_stands_alone(page, reader):
+    assert page.startswith("<!DOCTYPE html>")
+    assert all(address.startswith("#") for address in reader.addresses)
+    assert not re.findall(r"(?:url\(|@import\s*)(?!#)", page)
+    assert "default-src 'none'" in page
+
+
+def test_ids_are_unique_and_found(page):
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'aria-describedby="([^"]+)"', page)) <= set(ids)
+
+
+def test_the_table_has_every_system(number_comparison, reader):
+    rows = reader.texts("th")
+    for system in number_comparison.systems:
+        assert system.name in rows
+    cells = " ".join(reader.texts("td", "number"))
+    for system in number_comparison.systems:
+        for score in system.scores.values():
+            assert f"{score.value:.1f}" in cells
+
+
+def test_helped_and_hurt_are_the_right_sentences(number_translator, number_comparison, reader):
+    best = best_system(number_translator, number_comparison)
+    base, *_ = number_comparison.systems
+    before = sentence_chrf(base.translations, number_comparison.references)
+    after = sentence_chrf(best.translations, number_comparison.references)
+    gains = sorted((b - a for a, b in zip(before, after, strict=True)), reverse=True)
+    wanted = [gain for gain in gains[:5] if gain > 0] + [gain for gain in gains[::-1][:5] if gain < 0]
+    assert len(wanted) >= 5
+    shown = [float(text.split()[0].replace("−", "-")) for text in reader.texts("p", "gain")]
+    assert shown == pytest.approx(wanted, abs=0.051)
+
+
+def test_words_shown_are_the_translations_and_the_right_ones_are_marked(number_translator, number_comparison, reader):
+    best = best_system(number_translator, number_comparison)
+    assert best.name == "strong"
+    marked = reader.texts("dd", "marked")
+    by_text = {translation.text: translation for translation in best.translations}
+    assert marked
+    assert set(marked) <= set(by_text)
+    # Numbers are words of one token, so a word's flag is its token's.
+    flags = [
+        changed_tokens(number_translator, [by_text[text]], **best.settings)[0][: len(text.split())] for text in marked
+    ]
+    wanted = [
+        word for text, of_text in zip(marked, flags, strict=True) for word, flag in zip(text.split(), of_text) if flag
+    ]
+    legend = "the neighbours"
+    assert [text for text in reader.texts("span", "word", "changed") if text != legend] == wanted
+    assert 0 < len(wanted) < sum(map(len, flags)), "both the model and the neighbours must have decided words"
+
+
+def test_evidence_of_a_word(number_store, reader):
+    cards = reader.texts("div", "card")
+    words = [text for text in reader.texts("span", "word") if text not in ("the model", "the neighbours")]
+    assert len(cards) == len(words) > 0
+    for card, word in zip(cards, words, strict=True):
+        assert card.split()[0] == word
+    targets = {target for _, target in number_store.texts}
+    assert reader.texts("span", "target")
+    assert set(reader.texts("span", "target")) <= targets
+    assert set(reader.texts("span", "source")) <= {source for source, _ in number_store.texts}
+    assert max(map(len, (re.findall(r"\d+\s%", card) for card in cards))) <= 3
+
+
+def test_the_voting_word_is_marked_in_its_sentence(number_store, page):
+    for before, word, after in re.findall(r'class="target" dir="auto">([^<]*)<mark>([^<]*)</mark>([^<]*)<', page):
+        assert word == "" or word in (before + word + after).split()
+        assert not before or before.endswith(" ") or word == ""
+
+
+def test_settings_and_versions_to_do_it_again(number_translator, number_comparison, number_store, reader):
+    recipe = json.loads(reader.texts("pre")[0])
+    assert recipe["datastore"] == str(number_store.path)
+    assert recipe["systems"]["strong"]["temperature"] == 5.0
+    assert recipe["systems"]["strong"]["beam_size"] == 1
+    assert recipe["systems"]["base"]["weight"] == 0
+    assert set(recipe["versions"]) >= {"knn-seq", "torch", "transformers", "faiss-cpu"}
+    assert recipe["signatures"] == number_comparison.signatures
+
+
+def test_helped_and_hurt():
+    gains = [0.0, 5.0, -1.0, 9.0, -7.0, 0.0, 5.0]
+    assert most_helped(gains, 5) == [3, 1, 6]
+    assert most_helped(gains, 2) == [3, 1]
+    assert most_hurt(gains, 5) == [4, 2]
+    assert most_hurt([1.0, 0.0], 5) == []
+
+
+def with_scores(comparison, *scores):
+    systems = [
+        replace(system, scores={"BLEU": score}, seconds=seconds)
+        for system, score, seconds in zip(comparison.systems, scores, (1.0, 2.0, 3.0))
+    ]
+    return Comparison(systems, comparison.sources, comparison.references)
+
+
+@pytest.mark.parametrize(
+    ("score", "sentence"),
+    [
+        (Score(34.84, "", 0.0004), "Neighbours bring +4.8 BLEU (p < 0.001) at "),
+        (Score(30.2, "", 0.34), "Neighbours bring +0.2 BLEU (p = 0.340), which may be chance, at "),
+        (Score(29.0, "", 0.01), "Neighbours cost 1.0 BLEU (p = 0.010) at "),
+    ],
+)
+def test_the_main_result_in_words(number_translator, number_comparison, score, sentence):
+    compared = with_scores(number_comparison, Score(30.0, ""), score)
+    best = best_system(number_translator, compared)
+    result = main_result(number_translator, compared, best).replace("\N{NO-BREAK SPACE}", " ")
+    assert result.startswith(sentence)
+    assert f"{best.tokens_per_second / compared.systems[0].tokens_per_second:.2f} of the model’s speed; " in result
+    assert result.endswith(f"{100 * best.changed:.0f} % of the tokens changed.")
+
+
+def test_the_main_result_is_the_best_systems(number_translator, number_comparison):
+    compared = with_scores(number_comparison, Score(30.0, ""), Score(31.0, "", 0.01), Score(33.0, "", 0.01))
+    best = best_system(number_translator, compared)
+    assert best.name == "weak"
+    assert main_result(number_translator, compared, best).startswith("Neighbours (weak) bring +3.0")
+
+
+def test_the_model_alone(number_translator, number_comparison, tmp_path):
+    alone = Comparison(number_comparison.systems[:1], number_comparison.sources, number_comparison.references)
+    write_report(tmp_path / "report.html", number_translator, alone, "Alone")
+    reader = PageReader((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "base reaches" in reader.texts("p", "result")[0]
+    assert not reader.texts("dd", "marked")
+
+
+def test_a_translation_memory(number_store, number_corpus, tmp_path):
+    memory = TranslationMemory.open(number_corpus, quiet=True)
+    translator = Translator(
+        memory=memory, model=number_store.model_settings.name, beam_size=1, max_length=12, temperature=5.0, quiet=True
+    )
+    sources, references = zip(*memory.texts[:6], strict=True)
+    compared = compare(
+        translator, sources, references, {"base": {"weight": 0.0}, "memory": {"weight": 0.8}}, quiet=True
+    )
+    write_report(tmp_path / "report.html", translator, compared, "Memory")
+    reader = PageReader((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "120 sentence pairs" in " ".join(reader.texts("dl", "facts"))
+
+
+def test_nothing_that_comes_from_text_comes_alive(number_store, number_corpus, tmp_path):
+    corpus = tmp_path / "evil.tsv"
+    corpus.write_text("".join(f"{EVIL} {line.rstrip()} {EVIL}\n" for line in number_corpus.open()))
+    store = Datastore.build(tmp_path / "store", number_store.model_settings.name, corpus, index="Flat", quiet=True)
+    translator = Translator(store, beam_size=1, max_length=12)
+    sources, references = zip(*(store.texts[i] for i in range(12)), strict=True)
+    systems = {"base": {"weight": 0.0}, f'"{EVIL}': {"weight": 0.9, "k": 4, "temperature": 5.0}}
+    compared = compare(translator, sources, references, systems, quiet=True)
+    write_report(tmp_path / "report.html", translator, compared, f"</title>{EVIL}")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert EVIL not in page
+    assert page.count("<script>") == page.count("</script>") == 1
+    reader = PageReader(page)
+    assert reader.texts("h1") == [f"</title>{EVIL}"]
+    assert any(EVIL in text for text in reader.texts("span", "source"))
+    assert any(EVIL in text for text in reader.texts("dd"))
+    assert any(EVIL in text for text in reader.texts("th"))
+
+
+@pytest.fixture
+def tuned(number_store, tmp_path):
+    """A copy of the datastore; give it a tuning.json."""
+    shutil.copytree(number_store.path, tmp_path / "tuned")
+    return tmp_path / "tuned"
+
+
+def test_the_surface_of_a_tuned_datastore(tuned, number_comparison, tmp_path):
+    (tuned / "tuning.json").write_text(json.dumps({"full/fixed": TUNING}))
+    write_report(tmp_path / "r.html", Translator(tuned, beam_size=1, max_length=12), number_comparison, "Tuned")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    reader = PageReader(page)
+    assert reader.texts("figure", "wide")
+    note = " ".join(" ".join(reader.texts("p", "note")).split())
+    assert f"k 4, temperature 10, weight 0.25, from 1,234 tokens of {EVIL} dev.tsv (2026-11-01)" in note
+    assert "31.37" in reader.texts("td", "number")
+    assert EVIL not in page
+
+
+def test_a_damaged_tuning_does_not_cost_the_report(tuned, number_comparison, tmp_path):
+    (tuned / "tuning.json").write_text("{")
+    write_report(tmp_path / "r.html", Translator(tuned, beam_size=1, max_length=12), number_comparison, "Tuned")
+    assert not PageReader((tmp_path / "r.html").read_text(encoding="utf-8")).texts("figure", "wide")
+
+
+def test_a_report_is_replaced_in_one_step(number_translator, number_comparison, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    kept = path.open()
+    write_report(path, number_translator, number_comparison, "New")
+    assert kept.read() == "old"
+    assert "New" in path.read_text(encoding="utf-8")
+
+
+def test_the_style_sheet_knows_the_colours_of_the_figures():
+    style = (files("knn_seq.evaluate") / "report" / "style.css").read_text()
+    day, night = style.split("prefers-color-scheme: dark")
+    for name, colour in PALETTE.items():
+        assert f"--{name}: {colour};" in day
+        assert f"--{name}: " in night
