@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Sequence
 
 from knn_seq import __version__
-from knn_seq.cli import build, convert, demo, evaluate, fairseq_dir, index, info, plan, translate
+from knn_seq.cli import build, convert, demo, evaluate, fairseq_dir, index, info, plan, translate, tune
 from knn_seq.errors import UserError
 from knn_seq.threads import wait_politely
 
@@ -16,6 +18,7 @@ COMMANDS = {
     "plan": plan,
     "build": build,
     "index": index,
+    "tune": tune,
     "translate": translate,
     "evaluate": evaluate,
     "info": info,
@@ -34,6 +37,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 if the user has to mend something."""
     wait_politely()
+    atexit.register(gc.freeze)  # or Python would look at all objects once more before it ends
     try:
         parsed = _parser().parse_args(arguments)
         parsed.run(parsed)

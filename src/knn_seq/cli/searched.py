@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from knn_seq.cli.collector import collector_paused
 from knn_seq.cli.options import chosen, columns_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def add_searched_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompt", help="what a decoder-only model reads; {source} stands for the sentence")
 
 
+@collector_paused()
 def open_translator(arguments: argparse.Namespace, ensemble: Sequence[str] = ()) -> Translator:
     """The translator that the options describe."""
     from knn_seq.corpus import open_corpus

@@ -260,13 +260,18 @@ class FaissIndex(SearchIndex):
         lists_apart = path.with_name(LISTS_NAME).exists()
         self._mapped = lists_apart or (path.stat().st_size >= MAPPED_BYTES and not self.to_change)
         try:
-            self.index = read_with_lists(path) if lists_apart else _read(path, self._mapped)
+            self.index = read_with_lists(path) if lists_apart else _read(path, self._mapped and self._may_be_mapped)
         except (RuntimeError, MemoryError) as error:
             raise UserError(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
         if self.index.d != self.dimension:
             raise UserError(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
         require_whole(self.index, path)
         self._set_options()
+
+    @property
+    def _may_be_mapped(self) -> bool:
+        # faiss copies the lists of fast-scan codes out of a map: with it, opening takes twice the time and memory.
+        return not any(isinstance(layer, faiss.IndexIVFFastScan) for layer in layers(self.index))
 
     def _set_options(self) -> None:
         for layer in layers(self.index):

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 
 from knn_seq.models.base import PairTokenizer, TokenPair
 from knn_seq.models.batching import masked_mean, pad
@@ -55,8 +54,14 @@ class EncoderDecoderModel(NetworkModel):
         """What the encoder has made of a batch, if it was the last that it read, or the tokens that it is to read."""
         read, self._read = self._read, None
         if read is not None and read[0] == list(sources):
-            return {"encoder_outputs": BaseModelOutput(read[1])}
+            return {"encoder_outputs": self._encoder_output(read[1])}
         return {"input_ids": tokens}
+
+    def _encoder_output(self, states: Tensor) -> Any:
+        """The encoder's states, (batch, time, width), as its network hands them on."""
+        from transformers.modeling_outputs import BaseModelOutput
+
+        return BaseModelOutput(last_hidden_state=states)
 
     def _positions(self) -> int | None:
         positions = getattr(self.network.config, "max_position_embeddings", None)
@@ -84,7 +89,7 @@ class EncoderDecoderModel(NetworkModel):
         if cache is None:
             tokens = torch.cat([torch.tensor([self.prefix], device=self.device).expand(len(prefixes), -1), prefixes], 1)
         output = self.network(
-            encoder_outputs=BaseModelOutput(last_hidden_state=encoded[sentences]),
+            encoder_outputs=self._encoder_output(encoded[sentences]),
             attention_mask=mask[sentences],
             decoder_input_ids=tokens,
             past_key_values=cache,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
-from knn_seq.models.firefox_network import FirefoxTokenizer, find_model_folder, load_firefox
+from knn_seq.models.firefox_network import EncoderOutput, FirefoxTokenizer, find_model_folder, load_firefox
 from knn_seq.settings import ModelSettings
 
 
@@ -19,7 +21,14 @@ class FirefoxBackend(ModelBackend):
         """Read the folder's network and vocabulary."""
         network, tokenizer = load_firefox(find_model_folder(name))
         start = network.config.decoder_start_token_id
-        return EncoderDecoderModel(network, FirefoxSides(tokenizer), tokenizer.vocabulary_hash(), settings, [start])
+        return FirefoxModel(network, FirefoxSides(tokenizer), tokenizer.vocabulary_hash(), settings, [start])
+
+
+class FirefoxModel(EncoderDecoderModel):
+    """A network that is loaded, and searches, without Transformers: that alone would take seconds to import."""
+
+    def _encoder_output(self, states: Tensor) -> EncoderOutput:
+        return EncoderOutput(states)
 
 
 class FirefoxSides(PairTokenizer):

@@ -7,23 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 from knn_seq.errors import UserError
-from knn_seq.models.firefox_network.configuration import FirefoxConfig
 from knn_seq.models.firefox_network.marian_file import read_marian_file
-from knn_seq.models.firefox_network.modeling import FirefoxForTranslation
+from knn_seq.models.firefox_network.modeling import FirefoxNetwork
 from knn_seq.models.firefox_network.tokenization import FirefoxTokenizer
 from knn_seq.models.firefox_network.weights import convert
-
-
-def register_firefox() -> None:
-    """Let the Auto classes of Transformers load what `save_pretrained` of our model wrote."""
-    AutoConfig.register(FirefoxConfig.model_type, FirefoxConfig, exist_ok=True)
-    AutoModelForSeq2SeqLM.register(FirefoxConfig, FirefoxForTranslation, exist_ok=True)
-
-
-register_firefox()
 
 
 def find_model_folder(name: str) -> Path:
@@ -46,7 +35,7 @@ def find_model_folder(name: str) -> Path:
     raise UserError(f"There is no Firefox model for {name}: choose from {pairs}, or give a path to a model folder.")
 
 
-def load_firefox(folder: Path) -> tuple[FirefoxForTranslation, FirefoxTokenizer]:
+def load_firefox(folder: Path) -> tuple[FirefoxNetwork, FirefoxTokenizer]:
     """The model of a folder, in float32 and ready to translate, with its tokenizer."""
     model_path = _only_file(folder, "model*.bin")
     tokenizer = FirefoxTokenizer(_vocabulary(folder))
@@ -56,10 +45,9 @@ def load_firefox(folder: Path) -> tuple[FirefoxForTranslation, FirefoxTokenizer]
             f"{tokenizer.path} has {tokenizer.vocab_size} pieces and {model_path} embeds only {config.vocab_size}: "
             "put a model and its own vocabulary in the folder."
         )
-    for role in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
-        setattr(config, role, tokenizer.eos_token_id)
+    config.eos_token_id = tokenizer.eos_token_id
     with torch.device("meta"):  # so that no weight is drawn at random only to be replaced
-        model = FirefoxForTranslation(config)
+        model = FirefoxNetwork(config)
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
     # Text with characters that the vocabulary lacks has unknown pieces, and neighbours would vote for them.

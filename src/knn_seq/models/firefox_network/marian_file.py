@@ -93,11 +93,11 @@ def _tensor(path: Path, name: str, kind: int, shape: tuple[int, ...], block: _Cu
     multiplier = block.array(1, "<f4")[0]
     if not (np.isfinite(multiplier) and multiplier > 0):
         raise EOFError
-    real = values.astype(np.float32) / np.float32(multiplier)
+    real: NDArray[np.float32] = np.divide(values, multiplier, dtype=np.float32)
     # The 8-bit product wants its right factor transposed; the embedding is also looked up by row, and kept as it is.
     if name.endswith("Wemb"):
         return real.reshape(shape)
-    return np.ascontiguousarray(real.reshape(shape[::-1]).T)
+    return real.reshape(shape[::-1]).T
 
 
 def _scalars(text: str) -> dict[str, str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GenerationMixin, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions, Seq2SeqLMOutput
 
-from knn_seq.models.firefox_network.configuration import FirefoxConfig
+from knn_seq.models.firefox_network.search import beam_search, greedy, sampler, step_by_step
+from knn_seq.models.firefox_network.sizes import FirefoxSizes
 
 _NORM_EPS = 1e-6
 _FEW_ROWS = 16
@@ -51,6 +51,28 @@ class FirefoxCache:
         self.states = [state.index_select(0, beam_idx) for state in self.states]
 
 
+class EncoderOutput(NamedTuple):
+    """What the encoder made of a batch."""
+
+    last_hidden_state: Tensor  # (rows, length, d)
+
+
+@dataclass
+class TranslationOutput:
+    """What one pass of the network gives."""
+
+    logits: Tensor  # (rows, target length, vocabulary)
+    past_key_values: FirefoxCache | None
+
+
+@dataclass
+class GenerationDefaults:
+    """What the search has to know of a vocabulary."""
+
+    eos_token_id: int
+    suppress_tokens: list[int] = field(default_factory=list)  # never put out
+
+
 class SinusoidalPositions(nn.Module):
     """Position vectors: sines in the first half, cosines in the second; the table grows with the longest input."""
 
@@ -74,7 +96,7 @@ class SinusoidalPositions(nn.Module):
 class SelfAttention(nn.Module):
     """Multi-head attention of a sequence to itself."""
 
-    def __init__(self, config: FirefoxConfig) -> None:
+    def __init__(self, config: FirefoxSizes) -> None:
         super().__init__()
         self.heads = config.attention_heads
         self.qkv = nn.Linear(config.d_model, 3 * config.d_model)
@@ -90,7 +112,7 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Multi-head attention of the decoder to the encoder's states."""
 
-    def __init__(self, config: FirefoxConfig) -> None:
+    def __init__(self, config: FirefoxSizes) -> None:
         super().__init__()
         self.heads = config.attention_heads
         self.q = nn.Linear(config.d_model, config.d_model)
@@ -112,7 +134,7 @@ class CrossAttention(nn.Module):
 class SSRU(nn.Module):
     """Simpler simple recurrent unit: c_t = f_t ∘ c_{t-1} + (1 − f_t) ∘ z_t, with ReLU(c_t) as the output."""
 
-    def __init__(self, config: FirefoxConfig) -> None:
+    def __init__(self, config: FirefoxSizes) -> None:
         super().__init__()
         self.zf = nn.Linear(config.d_model, 2 * config.d_model)
 
@@ -131,7 +153,7 @@ class SSRU(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward block, each with residual and norm."""
 
-    def __init__(self, config: FirefoxConfig) -> None:
+    def __init__(self, config: FirefoxSizes) -> None:
         super().__init__()
         self.self_attention = SelfAttention(config)
         self.self_attention_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
@@ -148,7 +170,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """SSRU, cross-attention and feed-forward block, each with residual and norm."""
 
-    def __init__(self, config: FirefoxConfig) -> None:
+    def __init__(self, config: FirefoxSizes) -> None:
         super().__init__()
         self.ssru = SSRU(config)
         self.ssru_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
@@ -171,30 +193,26 @@ class DecoderLayer(nn.Module):
 class Encoder(nn.Module):
     """Source ids to hidden states."""
 
-    main_input_name = "input_ids"
-
-    def __init__(self, config: FirefoxConfig, embed_tokens: nn.Embedding) -> None:
+    def __init__(self, config: FirefoxSizes, embed_tokens: nn.Embedding) -> None:
         super().__init__()
         self.embed_tokens = embed_tokens
         self.embed_positions = SinusoidalPositions(config.d_model)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool | None = True, **_: Any
-    ) -> BaseModelOutput | tuple[Tensor]:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> EncoderOutput:
         """Ids and mask (1: token, 0: padding), (rows, length) each, to states (rows, length, d)."""
         x = self.embed_tokens(input_ids)
         x = torch.add(self.embed_positions(0, x.shape[1], x), x, alpha=math.sqrt(x.shape[-1]))
         mask = _additive(attention_mask, x)
         for layer in self.layers:
             x = layer(x, mask)
-        return BaseModelOutput(last_hidden_state=x) if return_dict is not False else (x,)
+        return EncoderOutput(x)
 
 
 class Decoder(nn.Module):
     """Target ids and the encoder's states to hidden states."""
 
-    def __init__(self, config: FirefoxConfig, embed_tokens: nn.Embedding) -> None:
+    def __init__(self, config: FirefoxSizes, embed_tokens: nn.Embedding) -> None:
         super().__init__()
         self.embed_tokens = embed_tokens
         self.embed_positions = SinusoidalPositions(config.d_model)
@@ -207,9 +225,7 @@ class Decoder(nn.Module):
         encoder_attention_mask: Tensor | None = None,
         past_key_values: FirefoxCache | None = None,
         use_cache: bool | None = None,
-        return_dict: bool | None = True,
-        **_: Any,
-    ) -> BaseModelOutputWithPastAndCrossAttentions | tuple[Any, ...]:
+    ) -> tuple[Tensor, FirefoxCache | None]:
         """One pass over the ids, whole sentences or the next tokens of those in the cache.
 
         Args:
@@ -218,7 +234,9 @@ class Decoder(nn.Module):
             encoder_attention_mask: 1 for a source token, 0 for padding, (rows, source length).
             past_key_values: The cache, changed in place.
             use_cache: Whether to make a cache if there is none.
-            return_dict: False for a plain tuple.
+
+        Returns:
+            The states, (rows, length, d), and the cache.
         """
         layers = cast("list[DecoderLayer]", list(self.layers))
         cache = past_key_values if past_key_values is not None else FirefoxCache()
@@ -233,9 +251,7 @@ class Decoder(nn.Module):
             states.append(state)
         cache.states = states
         cache.length += input_ids.shape[1]
-        kept = cache if use_cache or past_key_values is not None else None
-        output = BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=x, past_key_values=kept)
-        return output if return_dict is not False else output.to_tuple()
+        return x, cache if use_cache or past_key_values is not None else None
 
     def _embed(self, ids: Tensor, start: int) -> Tensor:
         x = self.embed_tokens(ids) if start else F.pad(self.embed_tokens(ids[:, 1:]), (0, 0, 1, 0))
@@ -259,50 +275,70 @@ class OutputProjection(nn.Linear):
         return logits.view(*x.shape[:-1], -1)
 
 
-class FirefoxForTranslation(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
-    """A Firefox translation model that decodes with the `generate` of Transformers."""
+class FirefoxParts(nn.Module):
+    """The parts of the network and the way through them, for whichever class holds them."""
 
-    config_class = FirefoxConfig
-    main_input_name = "input_ids"
-    base_model_prefix = ""
-    _supports_sdpa = True
-    _tied_weights_keys = {  # noqa: RUF012 - the library's own convention
-        "encoder.embed_tokens.weight": "shared.weight",
-        "decoder.embed_tokens.weight": "shared.weight",
-        "lm_head.weight": "shared.weight",
-    }
+    encoder_class = Encoder
 
-    def __init__(self, config: FirefoxConfig) -> None:
-        super().__init__(config)
-        self.shared = nn.Embedding(config.vocab_size, config.d_model)
-        self.encoder = Encoder(config, self.shared)
+    def _make_parts(self, config: FirefoxSizes) -> None:
+        # Weights are loaded, not drawn; on the meta device torch would import its compiler to draw these, for seconds.
+        empty = torch.empty(config.vocab_size, config.d_model)
+        self.shared: nn.Embedding = nn.Embedding.from_pretrained(empty, freeze=False)  # type: ignore[no-untyped-call]
+        self.encoder = self.encoder_class(config, self.shared)
         self.decoder = Decoder(config, self.shared)
         self.lm_head = OutputProjection(config.d_model, config.vocab_size)
-        self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        """The one embedding matrix, (vocabulary, d)."""
-        return self.shared
+    def _translate(
+        self,
+        encoder_states: Tensor,
+        attention_mask: Tensor | None,
+        decoder_input_ids: Tensor | None,
+        past_key_values: FirefoxCache | None,
+        use_cache: bool | None,
+    ) -> TranslationOutput:
+        assert decoder_input_ids is not None
+        states, cache = self.decoder(decoder_input_ids, encoder_states, attention_mask, past_key_values, use_cache)
+        return TranslationOutput(self.lm_head(states), cache)
 
-    def get_output_embeddings(self) -> nn.Linear:
-        """The output projection: the same matrix, with a bias."""
-        return self.lm_head
 
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # so that `generate` leaves it to the first step to make a FirefoxCache
+class FirefoxNetwork(FirefoxParts):
+    """A Firefox translation model that searches by itself.
+
+    It is called as a network of Transformers is: the same names of arguments, and the same results.
+
+    Args:
+        config: Its sizes.
+    """
+
+    def __init__(self, config: FirefoxSizes) -> None:
+        super().__init__()
+        self.config = config
+        self.generation_config = GenerationDefaults(config.eos_token_id)
+        self._make_parts(config)
+        self.tie_weights()
+
+    def tie_weights(self) -> None:
+        """Let all uses of the embedding matrix have the same one; to be called when it was replaced."""
+        self.encoder.embed_tokens = self.decoder.embed_tokens = self.shared
+        self.lm_head.weight = self.shared.weight
+
+    def get_encoder(self) -> Encoder:
+        """What reads the source."""
+        return self.encoder
+
+    def get_decoder(self) -> Decoder:
+        """What writes the target."""
+        return self.decoder
 
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        encoder_outputs: tuple[Tensor, ...] | None = None,
         past_key_values: FirefoxCache | None = None,
         use_cache: bool | None = None,
-        return_dict: bool | None = None,
-        **_: Any,
-    ) -> Seq2SeqLMOutput | tuple[Any, ...]:
+    ) -> TranslationOutput:
         """Logits of the token after each decoder input, (rows, target length, vocabulary).
 
         Args:
@@ -312,18 +348,94 @@ class FirefoxForTranslation(PreTrainedModel, GenerationMixin):  # type: ignore[m
             encoder_outputs: What the encoder gave, in place of `input_ids`.
             past_key_values: What an earlier call returned, for the tokens that follow.
             use_cache: Whether to return a cache.
-            return_dict: False for a plain tuple.
         """
-        assert decoder_input_ids is not None
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask)
-        decoded = self.decoder(decoder_input_ids, encoder_outputs[0], attention_mask, past_key_values, use_cache)
-        output = Seq2SeqLMOutput(
-            logits=self.lm_head(decoded.last_hidden_state),
-            past_key_values=decoded.past_key_values,
-            encoder_last_hidden_state=encoder_outputs[0],
+        encoded = self.encoder(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs
+        return self._translate(encoded[0], attention_mask, decoder_input_ids, past_key_values, use_cache)
+
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, past_key_values: FirefoxCache | None = None, **others: Any
+    ) -> dict[str, Any]:
+        """The arguments of one step: of prefixes, (rows, t), that are in the cache only the last token is read."""
+        tokens = input_ids if past_key_values is None else input_ids[:, -1:]
+        return {"decoder_input_ids": tokens, "past_key_values": past_key_values, "use_cache": True, **others}
+
+    @torch.no_grad()
+    def generate(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        encoder_outputs: tuple[Tensor, ...] | None = None,
+        *,
+        max_new_tokens: int,
+        num_beams: int = 1,
+        num_return_sequences: int = 1,
+        do_sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        length_penalty: float = 1.0,
+        **others: Any,
+    ) -> Tensor:
+        """Translate a batch.
+
+        Args:
+            input_ids: Source ids, (batch, source length).
+            attention_mask: 1 for a source token, 0 for padding, (batch, source length).
+            decoder_input_ids: What each output begins with, (batch, t); None: the start id.
+            encoder_outputs: What the encoder gave, in place of `input_ids`.
+            max_new_tokens: Tokens of an output at the most.
+            num_beams: Prefixes that are kept; 1: only the best.
+            num_return_sequences: Outputs for each sentence.
+            do_sample: Draw tokens, and search for nothing.
+            temperature: Of the drawing.
+            top_k: Draw among so many most probable tokens; 0: among all.
+            top_p: Draw among the most probable tokens that together have this probability.
+            length_penalty: The power of the length that divides an output's log-probability.
+            **others: Arguments that Transformers knows; they must ask for nothing.
+
+        Returns:
+            The outputs, (batch × num_return_sequences, longest), filled up with the end-of-sentence id.
+        """
+        for name, value in others.items():
+            if value:
+                raise TypeError(f"This network's generate() has no argument '{name}'.")
+        encoded = self.encoder(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs
+        if decoder_input_ids is None:
+            start = torch.tensor([[self.config.decoder_start_token_id]], device=encoded[0].device)
+            decoder_input_ids = start.expand(len(encoded[0]), -1)
+        rows = num_return_sequences if do_sample else num_beams
+        prefixes = decoder_input_ids.repeat_interleave(rows, dim=0)
+        state: dict[str, Any] = {
+            "encoder_outputs": EncoderOutput(encoded[0].repeat_interleave(rows, dim=0)),
+            "attention_mask": None if attention_mask is None else attention_mask.repeat_interleave(rows, dim=0),
+        }
+        end, banned = self.generation_config.eos_token_id, self.generation_config.suppress_tokens
+
+        def scores(prefixes: Tensor) -> Tensor:
+            output = self(**self.prepare_inputs_for_generation(prefixes, **state))
+            state["past_key_values"] = output.past_key_values
+            return output.logits[:, -1].float()  # type: ignore[no-any-return]
+
+        def allowed(prefixes: Tensor) -> Tensor:
+            logits = scores(prefixes)
+            logits[:, banned] = -torch.inf
+            return logits
+
+        if num_beams == 1 or do_sample:
+            choose = sampler(temperature, top_k, top_p) if do_sample else greedy
+            return step_by_step(allowed, prefixes, choose, end, max_new_tokens)
+        return beam_search(
+            scores,
+            lambda rows: state["past_key_values"].reorder_cache(rows),
+            prefixes,
+            num_beams,
+            num_return_sequences,
+            end,
+            max_new_tokens,
+            length_penalty,
+            banned,
         )
-        return output if return_dict is not False else output.to_tuple()
 
 
 def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""From the tensors of a Marian file to our model's configuration and weights."""
+"""From the tensors of a Marian file to our model's sizes and weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import UserError
-from knn_seq.models.firefox_network.configuration import FirefoxConfig
 from knn_seq.models.firefox_network.marian_file import MarianFile
+from knn_seq.models.firefox_network.sizes import FirefoxSizes
 
 _DEFAULT_HEADS = "8"
 
@@ -73,8 +73,8 @@ _DECODER_PARTS: list[_Part] = [
 ]
 
 
-def convert(file: MarianFile) -> tuple[FirefoxConfig, dict[str, Tensor]]:
-    """The configuration and the weights by our model's names, or a `UserError` that names what does not fit."""
+def convert(file: MarianFile) -> tuple[FirefoxSizes, dict[str, Tensor]]:
+    """The sizes and the weights by our model's names, or a `UserError` that names what does not fit."""
     for option, allowed in _OPTIONS.items():
         value = file.options.get(option, allowed[0])
         if value not in allowed:
@@ -94,7 +94,7 @@ def convert(file: MarianFile) -> tuple[FirefoxConfig, dict[str, Tensor]]:
     heads = file.options.get("transformer-heads", _DEFAULT_HEADS)
     if not heads.isdecimal() or int(heads) < 1 or d_model % int(heads):
         raise _unknown_variant(file, f"its option 'transformer-heads' is '{heads}' with a width of {d_model}")
-    config = FirefoxConfig(
+    config = FirefoxSizes(
         vocab_size=vocab_size,
         d_model=d_model,
         encoder_layers=layers["encoder"],
@@ -132,7 +132,7 @@ def _sources(layers: dict[str, int]) -> dict[str, list[str]]:
     return sources
 
 
-def _weight(file: MarianFile, config: FirefoxConfig, ours: str, theirs: list[str]) -> Tensor:
+def _weight(file: MarianFile, config: FirefoxSizes, ours: str, theirs: list[str]) -> Tensor:
     """One of our weights: (outputs, inputs) for a matrix, (outputs,) for a vector."""
     d = config.d_model
     inner = config.decoder_ffn_dim if ours.startswith("decoder") else config.encoder_ffn_dim
