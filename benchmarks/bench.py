@@ -52,9 +52,6 @@ def main() -> None:
         print(f"{part} ...", file=sys.stderr, flush=True)
         start = time.monotonic()
         module = import_module(part)
-        if not hasattr(module, "measure"):
-            print(f"{part}.py has no measure(folder, options): it is left out", file=sys.stderr)
-            continue
         rows = module.measure(folder, options)
         finished[part] = {
             "options": asdict(options),
@@ -63,9 +60,7 @@ def main() -> None:
             "rows": [row.to_dict() for row in rows],
         }
         write_json(path, report)
-    text = summary(report, [part for part in PARTS if part in arguments.parts and part in finished])
-    if missing := [part for part in arguments.parts if part not in finished]:
-        text += f" Not measured: {', '.join(missing)}."
+    text = summary(report, [part for part in PARTS if part in arguments.parts])
     print(text)
     (folder / "bench.md").write_text(text + "\n")
     if arguments.into:

@@ -1,6 +1,6 @@
 """How long it takes until a command does its work.
 
-    python benchmarks/startup.py [--folder results/startup] [--rounds 5] [--entries 10000000]
+    python benchmarks/startup.py --entries 10000000
 
 A round runs every command in a new process, one after the other, so that whatever else the machine does hits all of
 them alike.  Seconds are those of the clock, and beside them those of the processor: on a busy machine only the second
@@ -9,7 +9,6 @@ can be compared.  The big datastore is made up: its index has the default recipe
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rounds import Options, Ratio, Row, command_line, options_of
 from speed_models import DEMO_CORPUS
 
 from knn_seq.corpus import SentencePair, open_corpus
@@ -34,7 +34,9 @@ from knn_seq.threads import wait_politely
 SENTENCE = "No princípio criou Deus os céus e a terra."
 BUILT_SENTENCES = 1_000
 TOKENS_PER_SENTENCE = 25
-GOAL_TRANSLATE, GOAL_OPEN = 4.0, 2.0
+GOAL_TRANSLATE, GOAL_OPEN = 4.0, 2.0  # seconds
+ENTRIES, QUICK_ENTRIES = 10_000_000, 200_000
+TRANSLATE, OPENING = "knn-seq translate, one sentence, Firefox model", "opening {:,} entries"
 
 OPEN = """
 import sys, time
@@ -52,41 +54,54 @@ print(time.perf_counter() - start, time.process_time() - cpu)
 
 def main() -> None:
     """Print the median of each, and write all of them as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--folder", type=Path, default=Path("results/startup"), help="datastores are made or found there"
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--entries", type=int, default=10_000_000, help="of the big datastore, 0.55 KB of disk each")
+    parser = command_line(__doc__)
+    parser.add_argument("--entries", type=int, default=ENTRIES, help="of the big datastore, 0.55 KB of disk each")
     arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    small = small_store(arguments.folder)
-    big = big_store(arguments.folder / f"big-{arguments.entries}", small, arguments.entries)
-    (arguments.folder / "in.txt").write_text(SENTENCE + "\n", encoding="utf-8")
+    measured = timed(arguments.folder / "startup", options_of(arguments).rounds, arguments.entries)
+    print("| median | seconds | of the processor |\n|---|---|---|")
+    for what, pairs in measured.items():
+        wall, processor = (statistics.median(column) for column in zip(*pairs, strict=True))
+        print(f"| {what} | {wall:.2f} | {processor:.2f} |")
+
+
+def measure(folder: Path, options: Options) -> list[Row]:
+    """Rows: seconds over those that it may take."""
+    entries = QUICK_ENTRIES if options.quick else ENTRIES
+    measured = timed(folder / "startup", options.rounds, entries)
+    goals = {TRANSLATE: GOAL_TRANSLATE, OPENING.format(entries): GOAL_OPEN}
+    return [
+        Row(
+            f"{what}: seconds / {allowed:g}",
+            Ratio.over([wall / allowed for wall, _ in measured[what]]),
+            options.goal(1.0),
+            True,
+            {"seconds": measured},
+        )
+        for what, allowed in goals.items()
+    ]
+
+
+def timed(folder: Path, rounds: int, entries: int) -> dict[str, list[tuple[float, float]]]:
+    """Seconds of the clock and of the processor in each round."""
+    folder.mkdir(parents=True, exist_ok=True)
+    small = small_store(folder)
+    big = big_store(folder / f"big-{entries}", small, entries)
+    (folder / "in.txt").write_text(SENTENCE + "\n", encoding="utf-8")
     python, command = [sys.executable, "-c"], [sys.executable, "-m", "knn_seq.cli.main"]
+    generate = "import torch; from transformers import PreTrainedModel, GenerationMixin"
     runs = {
         "knn-seq --help": [*command, "--help"],
         "import torch": [*python, "import torch"],
-        "import torch and generate() of Transformers": [
-            *python,
-            "import torch; from transformers import PreTrainedModel, GenerationMixin",
-        ],
-        "knn-seq translate, one sentence, Firefox model": [
-            *command, "translate", str(small), "--quiet", "--input", str(arguments.folder / "in.txt"),
-        ],
-        f"opening {arguments.entries:,} entries": [*python, OPEN, str(big)],
-    }  # fmt: skip
+        "import torch and generate() of Transformers": [*python, generate],
+        TRANSLATE: [*command, "translate", str(small), "--quiet", "--input", str(folder / "in.txt")],
+        OPENING.format(entries): [*python, OPEN, str(big)],
+    }
     measured: dict[str, list[tuple[float, float]]] = {what: [] for what in runs}
-    for _ in range(arguments.rounds):
+    for _ in range(rounds):
         for what, run in runs.items():
             measured[what].append(seconds(run, inside=what.startswith("opening")))
-    goals = dict(zip(list(runs)[-2:], (GOAL_TRANSLATE, GOAL_OPEN), strict=True))
-    print(f"| median of {arguments.rounds} | seconds | of the processor | goal |\n|---|---|---|---|")
-    for what, pairs in measured.items():
-        wall, processor = (statistics.median(column) for column in zip(*pairs, strict=True))
-        goal = f"< {goals[what]:g}" if what in goals else ""
-        print(f"| {what} | {wall:.2f} | {processor:.2f} | {goal} |")
-    write_json(arguments.folder / "startup.json", {"seconds, of the processor": measured})
+    write_json(folder / "startup.json", {"seconds, of the processor": measured})
+    return measured
 
 
 def seconds(run: Sequence[str], inside: bool) -> tuple[float, float]:
