@@ -91,18 +91,16 @@ def check_every_step(model, key_module, store, pairs, sources, mode):
 
     torch.manual_seed(1)
     steer = Recorder(retriever, FixedCombiner(settings), settings, sources)
+    read = []  # what the search reads, step by step
     with steering(model.network, model.key_hook, steer, len(sources)):
-        output = model.network.generate(
-            **model._decoding_inputs(sources),
-            **MODES[mode],
-            max_new_tokens=6,
-            max_length=None,
-            return_dict_in_generate=True,
-            output_logits=True,
+        handle = model.network.register_forward_hook(
+            lambda network, inputs, output: read.append(output.logits[:, -1].clone())
         )
-    assert len(output.logits) == len(seen) > 1
+        model.network.generate(**model._decoding_inputs(sources), **MODES[mode], max_new_tokens=6, max_length=None)
+        handle.remove()
+    assert len(read) == len(seen) > 1
     rows = 0
-    for step, logits in zip(seen, output.logits, strict=True):
+    for step, logits in zip(seen, read, strict=True):
         probabilities = torch.softmax(logits, dim=-1).numpy()
         for sentence, prefix, got in zip(step.sentences.tolist(), step.prefixes.tolist(), probabilities, strict=True):
             if END in prefix:  # this one has ended: its row is padding

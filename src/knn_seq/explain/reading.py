@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.combine import COMBINERS
+from knn_seq.likelihood.predictions import SCORE_TOKENS
 from knn_seq.models import Scored, Source, TokenPair
 from knn_seq.models.batching import length_batches
 from knn_seq.neighbours import Neighbours
@@ -17,8 +18,6 @@ from knn_seq.settings import SearchSettings
 from knn_seq.steer import unsure_rows
 from knn_seq.translate import Translator
 from knn_seq.translation import Translation
-
-SCORE_TOKENS = 768  # a batch's logits must fit into memory, whatever the vocabulary
 
 
 @dataclass(frozen=True)
