@@ -222,6 +222,7 @@ def test_a_memory_is_tuned_without_a_datastore(knn_seq, save_model, number_corpu
     [
         (["--metric", "meteor"], "There is no metrics 'meteor'"),
         (["--subset-sizes", "4,x"], "--subset-sizes is a list"),
+        (["--plot", "surface.txt"], "--plot draws .png"),
         (["--confirm", "0"], "--confirm must be at least 1"),
         (["--json", "nowhere/at/all.json"], "does not exist"),
     ],

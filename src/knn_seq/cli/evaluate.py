@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from knn_seq.cli.files import read_test_set, require_writable
 from knn_seq.cli.options import (
     add_corpus_options,
     add_decoding_options,
     add_model_options,
     add_search_options,
-    columns_of,
 )
 from knn_seq.cli.searched import add_searched_options, open_translator
 from knn_seq.cli.systems import open_systems, parse_systems
 from knn_seq.errors import UserError
 
 if TYPE_CHECKING:
-    from knn_seq.corpus import Corpus
     from knn_seq.metrics import Metric
 
 HELP = "score the model alone and with neighbours on a test set"
@@ -57,28 +55,21 @@ def run(arguments: argparse.Namespace) -> None:
     """Translate the test set with each system, and print a table."""
     # Translating takes long: whatever can be wrong is looked at before.
     systems = parse_systems(arguments.system)
-    for name in filter(None, (arguments.json, arguments.html)):
-        _require_writable(Path(name))
+    require_writable(arguments.json, arguments.html)
 
     from dataclasses import asdict
 
-    from knn_seq.corpus import SentencePair, open_corpus
     from knn_seq.evaluate import compare
     from knn_seq.models.base import absolute_name
     from knn_seq.storage.atomic import write_json
 
     metrics = _metrics(arguments)
-    corpus = open_corpus(
-        arguments.test, source=arguments.source, target=arguments.target, columns=columns_of(arguments.columns)
-    )
-    pairs = [line for line in corpus if isinstance(line, SentencePair)]
-    if not pairs:
-        raise UserError(f"There is no usable sentence pair in {corpus.describe()}.")
+    test = read_test_set(arguments, "test")
     translator = open_translator(arguments)
     comparison = compare(
         translator,
-        [pair.source for pair in pairs],
-        [pair.target for pair in pairs],
+        test.sources,
+        test.references,
         open_systems(translator, systems or {"knn": {}}),
         metrics,
         quiet=arguments.quiet,
@@ -86,12 +77,12 @@ def run(arguments: argparse.Namespace) -> None:
     print(comparison.table())
     searched = {"memory": arguments.memory} if arguments.store is None else {"datastore": arguments.store}
     if arguments.json:
-        report = {**searched, "model": absolute_name(translator.model.settings.name), "test": corpus.describe()}
+        report = {**searched, "model": absolute_name(translator.model.settings.name), "test": test.description}
         write_json(Path(arguments.json), report | {"decoding": asdict(translator.decoding)} | comparison.to_dict())
     if arguments.html:
         from knn_seq.evaluate.report import write_report
 
-        write_report(Path(arguments.html), translator, comparison, title=_title(corpus, *searched.values()))
+        write_report(Path(arguments.html), translator, comparison, title=_title(test.description, *searched.values()))
 
 
 def _metrics(arguments: argparse.Namespace) -> list[Metric]:
@@ -108,15 +99,5 @@ def _metrics(arguments: argparse.Namespace) -> list[Metric]:
     return metrics
 
 
-def _require_writable(path: Path) -> None:
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise UserError(f"The folder of {path} does not exist.")
-    if path.is_dir() or not os.access(folder, os.W_OK):
-        raise UserError(
-            f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'its folder is read-only'}."
-        )
-
-
-def _title(corpus: Corpus, searched: str) -> str:
-    return f"{Path(searched).name} on {corpus.describe()}"
+def _title(test: str, searched: str) -> str:
+    return f"{Path(searched).name} on {test}"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from knn_seq.cli.files import read_test_set, require_writable
 from knn_seq.cli.options import (
     add_corpus_options,
     add_decoding_options,
     add_model_options,
     add_search_options,
     chosen,
-    columns_of,
 )
 from knn_seq.cli.searched import add_searched_options, open_translator
 
 HELP = "find the k, temperature and weight that translate a dev set best, and store them"
+PLOTS = (".png", ".svg", ".pdf")
 EXAMPLE = "knn-seq tune store/ --dev dev.tsv"
 
 
@@ -47,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Tune, print a small table, store what was found."""
-    from knn_seq.corpus import SentencePair, open_corpus
     from knn_seq.datastore import Datastore, tuned_for
     from knn_seq.errors import UserError
     from knn_seq.metrics import METRICS
@@ -55,24 +55,20 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.storage.atomic import write_json
     from knn_seq.tune import tune
 
-    corpus = open_corpus(
-        arguments.dev, source=arguments.source, target=arguments.target, columns=columns_of(arguments.columns)
-    )
-    pairs = [line for line in corpus if isinstance(line, SentencePair)]
-    if not pairs:
-        raise UserError(f"There is no usable sentence pair in {corpus.describe()}.")
+    require_writable(arguments.json, arguments.plot)
+    dev = read_test_set(arguments, "dev")
     for name in ("confirm", "largest_k"):
         if getattr(arguments, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
-    for name in filter(None, (arguments.json, arguments.plot)):
-        if not Path(name).resolve().parent.is_dir():
-            raise UserError(f"The folder of {name} does not exist.")
+    if arguments.plot and Path(arguments.plot).suffix not in PLOTS:
+        raise UserError(f"--plot draws {', '.join(PLOTS)} files, not {arguments.plot}.")
     metric, sizes = METRICS.get(arguments.metric)(), _sizes(arguments.subset_sizes)
+    metric.require()
     translator = open_translator(arguments)
     tuning = tune(
         translator,
-        [pair.source for pair in pairs],
-        [pair.target for pair in pairs],
+        dev.sources,
+        dev.references,
         metric=metric,
         sizes=sizes,
         largest_k=arguments.largest_k,
@@ -84,21 +80,26 @@ def run(arguments: argparse.Namespace) -> None:
     print(tuning.table())
     store, settings = translator.store, tuning.best.settings
     if arguments.json:
-        write_json(Path(arguments.json), tuning.to_dict() | {"dev": corpus.describe()})
+        write_json(Path(arguments.json), tuning.to_dict() | {"dev": dev.description})
     if isinstance(store, Datastore) and not arguments.dry_run:
         usual = tuned_for(store.search_settings) == tuned_for(settings)
-        tuning.keep(store, corpus.describe(), as_default=usual or arguments.as_default)
+        tuning.keep(store, dev.description, as_default=usual or arguments.as_default)
         plot = arguments.plot or store.path / f"tuning-{tuned_for(settings).replace('/', '-')}.png"
-        how = (
-            "" if usual or arguments.as_default else f" --retriever {settings.retriever} --combiner {settings.combiner}"
-        )
-        print(f"Stored in {store.path}; `knn-seq translate {store.path}{how}` uses them. The likelihoods: {plot}.")
+        way = [] if usual or arguments.as_default else _options(tuning.chosen, "retriever", "combiner", "index")
+        command = " ".join(["knn-seq translate", str(store.path), *way])
+        print(f"Stored in {store.path}; `{command}` uses them. The likelihoods: {plot}.")
     else:
         plot = arguments.plot
-        options = f"-k {settings.k} --temperature {settings.temperature:g} --weight {settings.weight:g}"
-        print(f"Nothing was stored: give {options} to use them.")
+        options = _options(tuning.chosen, "k", "temperature", "weight", "subset_size", "sure")
+        print(f"Nothing was stored: give {' '.join(options)} to use them.")
     if plot:
         _draw(Path(plot), tuning.to_dict())
+
+
+def _options(settings: dict[str, object], *names: str) -> list[str]:
+    """Settings as they are written on the command line, those that have a value."""
+    flags = {name: "-k" if name == "k" else f"--{name.replace('_', '-')}" for name in names}
+    return [f"{flag} {settings[name]}" for name, flag in flags.items() if name in settings]
 
 
 def _sizes(text: str | None) -> list[int | None]:
@@ -117,5 +118,5 @@ def _draw(path: Path, tuning: dict[str, object]) -> None:
     from knn_seq.storage.atomic import partial_of, publish
 
     partial = partial_of(path)
-    surface_figure(tuning).savefig(partial, format=path.suffix.removeprefix(".") or "png", dpi=150)
+    surface_figure(tuning).savefig(partial, format=path.suffix.removeprefix("."), dpi=150)
     publish(partial, path)

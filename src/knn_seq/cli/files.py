@@ -1,0 +1,47 @@
+"""Files that a command reads or writes, looked at before it works for minutes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from knn_seq.cli.options import columns_of
+from knn_seq.errors import UserError
+
+
+class TestSet(NamedTuple):
+    """Sentences with their references."""
+
+    sources: list[str]
+    references: list[str]
+    description: str
+
+
+def read_test_set(arguments: argparse.Namespace, name: str) -> TestSet:
+    """The usable sentence pairs of the corpus that `add_corpus_options` declared under that name."""
+    from knn_seq.corpus import SentencePair, open_corpus
+
+    corpus = open_corpus(
+        getattr(arguments, name),
+        source=arguments.source,
+        target=arguments.target,
+        columns=columns_of(arguments.columns),
+    )
+    pairs = [line for line in corpus if isinstance(line, SentencePair)]
+    if not pairs:
+        raise UserError(f"There is no usable sentence pair in {corpus.describe()}.")
+    return TestSet([pair.source for pair in pairs], [pair.target for pair in pairs], corpus.describe())
+
+
+def require_writable(*names: str | None) -> None:
+    """Raise a `UserError` if one of these files, those that are given, could not be written."""
+    for path in map(Path, filter(None, names)):
+        folder = path.resolve().parent
+        if not folder.is_dir():
+            raise UserError(f"The folder of {path} does not exist.")
+        if path.is_dir() or not os.access(folder, os.W_OK):
+            raise UserError(
+                f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'its folder is read-only'}."
+            )
