@@ -159,8 +159,18 @@ def test_where_the_model_is_sure_nothing_is_searched(number_store, number_corpus
     for sure in SURE_CHOICES:
         limited = tune(translator, *zip(*pairs, strict=True), sure=sure, confirm=1, quiet=True)
         costs.append(without.log_likelihood - limited.surfaces[0].values[tuple(place)])
-    cheap = [sure for sure, cost in zip(SURE_CHOICES, costs, strict=True) if cost <= SURE_COST]
+    allowed = SURE_COST * (without.log_likelihood - tuning.base.log_likelihood)
+    cheap = [sure for sure, cost in zip(SURE_CHOICES, costs, strict=True) if cost <= allowed]
     assert cheap[0] == chosen.settings.sure > SURE_CHOICES[0]
+
+
+def test_no_threshold_is_better_than_a_bad_one(number_store, number_corpus, monkeypatch):
+    translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
+    pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:4]]
+    monkeypatch.setattr("knn_seq.tune.tune.SURE_CHOICES", (1e-9,))  # the model alone
+    tuning = tune(translator, *zip(*pairs, strict=True), find_sure=True, confirm=2, quiet=True)
+    assert len(tuning.rows) == 2
+    assert tuning.best.settings.sure is None
 
 
 @pytest.fixture

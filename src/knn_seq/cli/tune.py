@@ -78,6 +78,8 @@ def run(arguments: argparse.Namespace) -> None:
         **chosen(arguments, SearchSettings, DecodingSettings),
     )
     print(tuning.table())
+    if arguments.find_sure and tuning.best.settings.sure is None:
+        print("However sure the model is, not to search would cost too much: --sure stays off.")
     store, settings = translator.store, tuning.best.settings
     if arguments.json:
         write_json(Path(arguments.json), tuning.to_dict() | {"dev": dev.description})

@@ -21,7 +21,7 @@ LARGEST_K = 64
 STEPS_PER_OCTAVE = 3
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 SURE_CHOICES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
-SURE_COST = 0.002  # log-likelihood a token that it may cost not to search where the model is sure
+SURE_COST = 0.02  # of the likelihood gained over the model alone that it may cost not to search where the model is sure
 
 
 def tune(
@@ -50,7 +50,7 @@ def tune(
         sizes: Subset sizes to try, for a retriever that has them; None: the one that the settings say.
         largest_k: The largest k to try.
         confirm: How many points to decode with.
-        find_sure: Find as well where the model is so sure that a search is not worth its time.
+        find_sure: Find as well from what probability on the model's own choice may stand without a search, if from any.
         quiet: Show no progress.
         **settings: What is tuned, and how is decoded: fields of `SearchSettings` and `DecodingSettings`.
     """
@@ -79,8 +79,9 @@ def tune(
             for point in points
         ]
         best = max(rows, key=lambda row: (row.score, row.log_likelihood))
-        if find_sure:
-            best = decoded(*_sure(best, predictions[points[rows.index(best)].size]))
+        found = _sure(best, base, predictions[points[rows.index(best)].size]) if find_sure else None
+        if found is not None:
+            best = decoded(*found)
             rows.append(best)
     surfaces = [Surface(grid, size, values[0, number]) for number, size in enumerate(sizes)]
     return Tuning(dev.metric.name, len(predictions[0]), surfaces, base, rows, best)
@@ -142,12 +143,12 @@ def _at(grid: Grid, point: Point, search: SearchSettings) -> SearchSettings:
     return replace(search, k=grid.k[point.k], temperature=temperature, weight=weight)
 
 
-def _sure(row: Row, predictions: Predictions) -> tuple[SearchSettings, float]:
-    """The settings with the least threshold of sureness that costs next to nothing, and their log-likelihood."""
-    own = row.settings
+def _sure(row: Row, base: Row, predictions: Predictions) -> tuple[SearchSettings, float] | None:
+    """The settings with the least threshold that costs little, and their log-likelihood, if there is one."""
+    own, enough = row.settings, row.log_likelihood - SURE_COST * (row.log_likelihood - base.log_likelihood)
     grid = Grid(own.combiner, [own.k], [own.temperature], [own.weight])
     for threshold in SURE_CHOICES:
         likelihood = log_likelihoods(predictions, grid, sure=threshold).item()
-        if likelihood >= row.log_likelihood - SURE_COST:
+        if likelihood >= enough:
             return replace(own, sure=threshold), likelihood
-    return own, row.log_likelihood
+    return None
