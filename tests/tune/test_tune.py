@@ -18,7 +18,7 @@ from knn_seq.models import TokenPair
 from knn_seq.settings import SearchSettings
 from knn_seq.tune import tune
 from knn_seq.tune.candidates import FLOORS, candidates
-from knn_seq.tune.tune import SURE_CHOICES, SURE_COST
+from knn_seq.tune.run import SURE_CHOICES, SURE_COST
 
 
 class Pair(NamedTuple):
@@ -167,7 +167,7 @@ def test_where_the_model_is_sure_nothing_is_searched(number_store, number_corpus
 def test_no_threshold_is_better_than_a_bad_one(number_store, number_corpus, monkeypatch):
     translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:4]]
-    monkeypatch.setattr("knn_seq.tune.tune.SURE_CHOICES", (1e-9,))  # the model alone
+    monkeypatch.setattr("knn_seq.tune.run.SURE_CHOICES", (1e-9,))  # the model alone
     tuning = tune(translator, *zip(*pairs, strict=True), find_sure=True, confirm=2, quiet=True)
     assert len(tuning.rows) == 2
     assert tuning.best.settings.sure is None
