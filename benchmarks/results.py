@@ -76,7 +76,7 @@ class Amounts:
     test: int
     timed: int  # of the test sentences: those that are translated again and again
     train: int | None = None  # sentence pairs at most; None: all
-    rounds: int = 3
+    rounds: int = 7
     confirmed: int = 4  # settings that tuning decodes with
 
 

@@ -8,10 +8,15 @@ wait_politely()  # before torch is imported
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 from tiny_models import make_network, number_line, number_tokenizer  # noqa: E402
 
 from knn_seq.cli.main import main  # noqa: E402
 from knn_seq.datastore import Datastore  # noqa: E402
+
+# Tests end alike on every machine, however busy; `pytest --hypothesis-profile=default` looks for new examples.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")

@@ -184,7 +184,7 @@ def test_memory_stays_under_the_budget(tmp_path, number_store):
     queue = multiprocessing.get_context("spawn").Queue()
     process = multiprocessing.get_context("spawn").Process(target=_peak, args=(store.path, budget, queue))
     process.start()
-    peak = queue.get(timeout=120)
+    peak = queue.get(timeout=600)
     process.join()
     assert process.exitcode == 0
     assert (store.path / "index" / "new" / "lists.ivfdata").stat().st_size > 2 * budget
