@@ -72,7 +72,8 @@ def other_library():
     patch.undo()
 
 
-def test_configurations_of_omegaconf_without_omegaconf(tmp_path, other_library):
+@pytest.mark.parametrize("by_name", [False, True])
+def test_configurations_of_omegaconf_without_omegaconf(tmp_path, other_library, by_name):
     make, forget = other_library
     (config,) = make("omegaconf.dictconfig", "DictConfig")
     (sequence,) = make("omegaconf.listconfig", "ListConfig")
@@ -81,6 +82,9 @@ def test_configurations_of_omegaconf_without_omegaconf(tmp_path, other_library):
     make("fairseq.dataclass.constants")
     choice = Enum("choice", {"relu": "relu"}, module="fairseq.dataclass.constants", qualname="choice")
     sys.modules["fairseq.dataclass.constants"].choice = choice
+    # Pythons differ in how they write a member of an enumeration.
+    by_value = lambda self, protocol: (type(self), (self.value,))  # noqa: E731
+    choice.__reduce_ex__ = (lambda self, protocol: (getattr, (type(self), self.name))) if by_name else by_value
 
     def wrap(value, parent):
         new = None

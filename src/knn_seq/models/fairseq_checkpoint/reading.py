@@ -67,6 +67,16 @@ class PlainDictionary:
         return {}
 
 
+class EnumerationMember:
+    """Makes a stand-in for a member of an enumeration, which some Pythons write as getattr(enumeration, name)."""
+
+    __module__, __qualname__ = "builtins", "getattr"
+
+    def __new__(cls, enumeration: type, name: str) -> StandIn:  # type: ignore[misc]
+        """One whose value is its name, as in all enumerations of fairseq."""
+        return StandIn(name)
+
+
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a file that `fairseq-train` wrote.
 
@@ -105,7 +115,7 @@ def _load(path: Path) -> Any:
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()  # what others allow is not ours to use
     try:
-        with torch.serialization.safe_globals([*needed, Namespace, PlainDictionary]):
+        with torch.serialization.safe_globals([*needed, Namespace, PlainDictionary, EnumerationMember]):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True if zipped else None)
     finally:
         torch.serialization.add_safe_globals(others)
