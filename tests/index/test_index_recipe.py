@@ -16,12 +16,12 @@ from knn_seq.index.recipe import FLAT_ENTRIES, lists_for, paper_recipe
     [
         (0, 256, "Flat"),
         (FLAT_ENTRIES, 1024, "Flat"),
-        (FLAT_ENTRIES + 1, 256, "PCA128,IVF128,PQ64x4fs,Refine(keys)"),
+        (FLAT_ENTRIES + 1, 256, "OPQ64_128,IVF128,PQ64x4fs,Refine(keys)"),
         (1_000_000, 64, "IVF1024,PQ32x4fs,Refine(keys)"),
         (1_000_000, 63, "IVF1024,SQ8,Refine(keys)"),
-        (1_000_000, 512, "PCA192,IVF1024,PQ96x4fs,Refine(keys)"),
-        (1_000_000, 255, "PCA124,IVF1024,PQ62x4fs,Refine(keys)"),
-        (1_000_000_000, 1024, "PCA192,IVF32768_HNSW32,PQ96x4fs,Refine(keys)"),
+        (1_000_000, 512, "OPQ96_192,IVF1024,PQ96x4fs,Refine(keys)"),
+        (1_000_000, 255, "OPQ62_124,IVF1024,PQ62x4fs,Refine(keys)"),
+        (1_000_000_000, 1024, "OPQ96_192,IVF32768_HNSW32,PQ96x4fs,Refine(keys)"),
     ],
 )
 def test_the_recipe_fits_the_size(entries, dimension, recipe):
@@ -31,10 +31,10 @@ def test_the_recipe_fits_the_size(entries, dimension, recipe):
 @pytest.mark.parametrize(
     ("gigabytes", "recipe"),
     [
-        (64, "PCA192,IVF32768_HNSW32,PQ96x4fs,Refine(keys)"),
-        (45, "PCA128,IVF32768_HNSW32,PQ64x4fs,Refine(keys)"),
-        (30, "PCA64,IVF32768_HNSW32,PQ32x4fs,Refine(keys)"),
-        (10, "PCA192,IVF32768_HNSW32,PQ48,Refine(keys)"),
+        (64, "OPQ96_192,IVF32768_HNSW32,PQ96x4fs,Refine(keys)"),
+        (45, "OPQ64_128,IVF32768_HNSW32,PQ64x4fs,Refine(keys)"),
+        (30, "OPQ32_64,IVF32768_HNSW32,PQ32x4fs,Refine(keys)"),
+        (10, "OPQ48_192,IVF32768_HNSW32,PQ48,Refine(keys)"),
     ],
 )
 def test_the_recipe_fits_the_memory(gigabytes, recipe):
@@ -46,7 +46,7 @@ def test_what_cannot_be_projected_stays_on_the_disk_when_it_is_too_large():
     assert FaissIndex(512, "ip", recipe).can_stay_on_disk
 
 
-def test_inner_products_are_not_projected_by_pca():
+def test_keys_are_not_projected_for_inner_products():
     assert default_recipe(10**6, 512, "ip") == "IVF1024,PQ256x4fs,Refine(keys)"
 
 

@@ -38,16 +38,16 @@ def default_recipe(entries: int, dimension: int, metric: str = "l2", memory: int
     if entries <= FLAT_ENTRIES and (memory is None or 4 * entries * dimension <= memory):
         return "Flat"
     lists = _lists(entries)
-    if dimension < PROJECTED_DIMENSION or metric == "ip":  # PCA moves the origin, and inner products with it
+    if dimension < PROJECTED_DIMENSION or metric == "ip":  # what a projection drops counts in an inner product
         fits = memory is None or entries * (dimension // 4 + ID_BYTES) <= memory
         codes = f"PQ{dimension // 2}x4fs" if dimension % 2 == 0 and fits else "SQ8"
         return f"{lists},{codes}{REFINE_KEYS}"
     widest = min(dimension // 2 // 4 * 4, WIDEST_PROJECTION)
     for projected in (widest, *(narrower for narrower in NARROWER_PROJECTIONS if narrower < widest)):
         if memory is None or entries * (projected // 4 + ID_BYTES) <= memory:
-            return f"PCA{projected},{lists},PQ{projected // 2}x4fs{REFINE_KEYS}"
+            return f"OPQ{projected // 2}_{projected},{lists},PQ{projected // 2}x4fs{REFINE_KEYS}"
     # Fast-scan codes have to lie in memory; plain ones may stay on the disk.
-    return f"PCA{widest},{lists},PQ{widest // 4}{REFINE_KEYS}"
+    return f"OPQ{widest // 4}_{widest},{lists},PQ{widest // 4}{REFINE_KEYS}"
 
 
 def paper_recipe(
