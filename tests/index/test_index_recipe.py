@@ -19,9 +19,9 @@ from knn_seq.index.recipe import FLAT_ENTRIES, lists_for, paper_recipe
         (FLAT_ENTRIES + 1, 256, "OPQ64_128,IVF128,PQ64x4fs,Refine(keys)"),
         (1_000_000, 64, "IVF1024,PQ32x4fs,Refine(keys)"),
         (1_000_000, 63, "IVF1024,SQ8,Refine(keys)"),
-        (1_000_000, 512, "OPQ96_192,IVF1024,PQ96x4fs,Refine(keys)"),
+        (1_000_000, 512, "OPQ64_128,IVF1024,PQ64x4fs,Refine(keys)"),
         (1_000_000, 255, "OPQ62_124,IVF1024,PQ62x4fs,Refine(keys)"),
-        (1_000_000_000, 1024, "OPQ96_192,IVF32768_HNSW32,PQ96x4fs,Refine(keys)"),
+        (1_000_000_000, 1024, "OPQ64_128,IVF32768_HNSW32,PQ64x4fs,Refine(keys)"),
     ],
 )
 def test_the_recipe_fits_the_size(entries, dimension, recipe):
@@ -31,10 +31,9 @@ def test_the_recipe_fits_the_size(entries, dimension, recipe):
 @pytest.mark.parametrize(
     ("gigabytes", "recipe"),
     [
-        (64, "OPQ96_192,IVF32768_HNSW32,PQ96x4fs,Refine(keys)"),
         (45, "OPQ64_128,IVF32768_HNSW32,PQ64x4fs,Refine(keys)"),
         (30, "OPQ32_64,IVF32768_HNSW32,PQ32x4fs,Refine(keys)"),
-        (10, "OPQ48_192,IVF32768_HNSW32,PQ48,Refine(keys)"),
+        (10, "OPQ32_128,IVF32768_HNSW32,PQ32,Refine(keys)"),
     ],
 )
 def test_the_recipe_fits_the_memory(gigabytes, recipe):

@@ -17,8 +17,8 @@ REFINE_KEYS = ",Refine(keys)"
 
 FLAT_ENTRIES = 20_000  # up to here an exact search is fast enough, and costs nothing to build
 PROJECTED_DIMENSION = 128  # from here on half of the directions carry what tells candidates apart
-WIDEST_PROJECTION = 192  # of two dimensions a 4-bit code: 96 bytes more a key would gain little before the ranking
-NARROWER_PROJECTIONS = (192, 128, 64)
+WIDEST_PROJECTION = 128  # two dimensions a 4-bit code; more would gain less than they cost: the ranking makes up for it
+NARROWER_PROJECTIONS = (128, 64)
 GRAPH_LISTS = 1 << 14  # from here on a graph finds the lists of a query faster than comparing it with all of them
 
 SAMPLE_PER_LIST = 40  # more of them take longer and find no more neighbours; faiss warns below 39
