@@ -1,11 +1,17 @@
-"""How the cost of an index grows with the number of keys: training, adding, searching; fitted and drawn.
+"""How the cost of an index grows with the number of keys: what is measured here, and what a model of cost makes of it.
 
 Keys are those of the Firefox model over the demo's text in random order, and beyond them jittered copies; each size has
 the recipe that a build would choose.  Queries are states of the decoder over held-out text.  Beyond a million keys the
 search looks further (nprobe, refine_factor) until it finds as many of the true neighbours as at a million.  All sizes
-are searched in turns.  Writes scale.json, with the constants a and b of cost = a · keys^b, and scale.png.
+are searched in turns.
 
-    python benchmarks/scale.py --largest 10000000
+The constants of `knn_seq.index.cost` are fitted on sizes from 100,000 to 3 million keys; what they predict for the
+others is compared with what those really took.  Run by itself and not by `bench.py`, the script also builds indexes
+whose lists are found by a graph, and one of wide keys.  Writes scale.json and scale.svg (for `bench.py` scale-bench);
+with --into the tables of a document too, and its picture.  A run that was killed goes on: keys and indexes are kept.
+
+    python benchmarks/scale.py --largest 20m --into docs/scale.md
+    python benchmarks/scale.py --tables --into docs/scale.md
 """
 
 from __future__ import annotations
@@ -15,25 +21,37 @@ from knn_seq.threads import wait_politely
 wait_politely()  # before torch is imported
 
 import itertools
-import json
 import os
+import shutil
 import statistics
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from bench import machine
 from numpy.typing import NDArray
 from rounds import Options, Ratio, Row, command_line, options_of, rates, table
+from scale_report import draw, evaluate, write_tables
 from speed_models import JITTER, held_out_states, sized_store, speed_model
 from torch import Tensor
 
+from knn_seq.build.key_rate import measure_key_rate
+from knn_seq.index.budget import memory_budget
+from knn_seq.index.cost.job import Job
+from knn_seq.index.cost.measure import search_with, seconds_to_fetch, with_lists
 from knn_seq.index.exact import exact_search
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.recipe import default_recipe
+from knn_seq.sizes import parse_count
 from knn_seq.storage.atomic import read_json, write_json
 
 K, QUERIES, COUNTS = 64, 320, (5, 160)  # a sentence with 5 beams, and 32 such sentences
@@ -46,19 +64,39 @@ GOAL = 2.0
 BLOCK = 1 << 16  # keys made at a time
 PROBES = (32, 40, 48, 64, 80, 96, 128, 192, 256)
 FACTORS = (8, 12, 16, 24, 32)
-COSTS = {"training": "training, s", "adding": "adding, s"} | {
-    f"search_{count}": f"a query among {count}, s" for count in COUNTS
-}
+OTHERWISE = (
+    (None, None),
+    (8, None),
+    (128, None),
+    (None, 2),
+)  # nprobe and refine_factor, so that their costs can be told apart
+SMALL_COUNTS = (1, 5, 160)
+GRAPHS = ((100_000, 1024), (300_000, 4096), (1_000_000, 16_384))  # keys, and lists that a graph finds
+QUICK_GRAPHS = ((25_000, 128), (40_000, 256))
+WIDE, WIDE_KEYS, QUICK_WIDE_KEYS = 1024, 300_000, 25_000
 
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--largest", type=int, help=f"number of keys (default: {DEFAULT_LARGEST:,})")
+    parser.add_argument("--largest", type=parse_count, help=f"number of keys (default: {DEFAULT_LARGEST:,})")
+    parser.add_argument("--into", type=Path, help="a Markdown file with marks between which the tables are put")
+    parser.add_argument("--tables", action="store_true", help="measure nothing: make the tables of the last run again")
     arguments = parser.parse_args()
-    print(table(measure(arguments.folder, options_of(arguments), arguments.largest)))
+    options = options_of(arguments)
+    if not arguments.tables:
+        print(table(measure(arguments.folder, options, arguments.largest, everything=True)))
+    report = read_json(work_folder(arguments.folder, options) / "scale.json")
+    text = write_tables(report, arguments.into)
+    print(text)
+    if arguments.into:
+        draw(report, arguments.into.with_suffix(".svg"))
 
 
-def measure(folder: Path, options: Options, largest: int | None = None) -> list[Row]:
+def work_folder(folder: Path, options: Options) -> Path:
+    return folder / ("scale-quick" if options.quick else "scale")
+
+
+def measure(folder: Path, options: Options, largest: int | None = None, everything: bool = False) -> list[Row]:
     """Rows: a search among the most keys against one among a million, for few and many queries at a time."""
     limit = largest or DEFAULT_LARGEST
     every = QUICK_SIZES if options.quick else SIZES
@@ -66,33 +104,43 @@ def measure(folder: Path, options: Options, largest: int | None = None) -> list[
     model = speed_model("firefox")
     store, test = sized_store(folder, "firefox", model, "tiny" if options.quick else "1m")
     queries = held_out_states(model, test[:60], QUERIES)
+    key_rates = {"firefox:pt-en": measure_key_rate(model)}
     del model
-    work = folder / ("scale-quick" if options.quick else "scale")
+    work = work_folder(folder, options)
     work.mkdir(parents=True, exist_ok=True)
     keys = grown_keys(work, store.keys, sizes[-1])
-    sized = {size: SizedIndex(work, keys[:size], queries) for size in sizes}
+    sized = {size: SizedIndex(work / f"index-{size}", keys[:size], queries) for size in sizes}
     reference = REFERENCE if REFERENCE in sizes else sizes[len(sizes) // 2]
+    others: list[SizedIndex] = []
+    if everything:
+        key_rates["Transformer-big"] = measure_key_rate(speed_model("marian-base" if options.quick else "marian-big"))
+        others = other_indexes(work, keys, queries, options.quick)
+    search_in_turns([*sized.values(), *others], min(options.rounds, 3))
     for size in sizes[sizes.index(reference) + 1 :]:
         sized[size].look_further(sized[reference].recall)
     rows = []
     for count in COUNTS:
         measured = rates({str(size): partial(sized[size].search, count) for size in sizes}, options.rounds)
         for size in sizes:
-            sized[size].figures[f"search_{count}"] = 1 / statistics.median(measured[str(size)])
+            sized[size].note_search(count, 1 / statistics.median(measured[str(size)]), "same recall")
         slower = Ratio.of(measured[str(reference)], measured[str(sizes[-1])])
         what = f"a search among {sizes[-1]:,} keys / {reference:,}, same recall, {count} queries"
         own, wanted = sized[sizes[-1]].recall, sized[reference].recall
         flaw = f"recall {own:.3f} instead of {wanted:.3f}" if own < wanted else ""
         goal = GOAL if (reference, sizes[-1]) == (REFERENCE, SIZES[-1]) else None  # it is for these two sizes
         rows.append(Row(what, slower, goal, True, {"queries_per_second": measured}, flaw))
-    figures = [sized[size].figures for size in sizes]
-    fits = {cost: fit(figures, cost) for cost in COSTS}
-    write_json(work / "scale.json", {"sizes": figures, "fits": fits, "rows": [row.to_dict() for row in rows]})
-    for each in figures:
-        print(json.dumps(each), file=sys.stderr)
-    for cost, (a, b) in fits.items():
-        print(f"{COSTS[cost]}: {a:.3g} · keys^{b:.2f}", file=sys.stderr, flush=True)
-    draw(figures, fits, work / "scale.png")
+    report = {
+        "machine": machine(),
+        "finished": time.strftime("%Y-%m-%d %H:%M"),
+        "key_rates": key_rates,
+        "fetch": fetch_seconds(work, keys),
+        "runs": [each.figures for each in (*sized.values(), *others)],
+        "rows": [row.to_dict() for row in rows],
+    }
+    report |= evaluate(report)
+    name = "scale" if everything else "scale-bench"
+    write_json(work / f"{name}.json", report)
+    draw(report, work / f"{name}.svg")
     return rows
 
 
@@ -120,19 +168,50 @@ def grown_keys(work: Path, real: NDArray[Any], entries: int) -> NDArray[Any]:
     return np.memmap(path, np.float16, "r", shape=(blocks * BLOCK, dimension))[:entries]
 
 
+def widened_keys(work: Path, keys: NDArray[Any], queries: Tensor) -> tuple[NDArray[Any], Tensor]:
+    """Keys and queries turned into a space of more dimensions, for the time that they take there."""
+    turn = torch.randn(keys.shape[1], WIDE, generator=torch.Generator().manual_seed(0)) / keys.shape[1] ** 0.5
+    path = work / f"wide-{len(keys)}.f16"
+    if not path.exists():
+        partial = path.with_suffix(".part")
+        with partial.open("wb") as file:
+            for start in range(0, len(keys), BLOCK):
+                rows = torch.from_numpy(np.array(keys[start : start + BLOCK])).float() @ turn
+                moved = rows + JITTER * rows.std() * torch.randn(rows.shape)  # else 256 dimensions would hold it all
+                file.write(moved.half().numpy().tobytes())
+        partial.rename(path)
+    return np.memmap(path, np.float16, "r", shape=(len(keys), WIDE)), queries @ turn
+
+
+def other_indexes(work: Path, keys: NDArray[Any], queries: Tensor, quick: bool) -> list[SizedIndex]:
+    """Indexes for what the default recipes of these sizes lack: lists that a graph finds, and wide keys."""
+    found = []
+    for entries, lists in QUICK_GRAPHS if quick else GRAPHS:
+        if entries <= len(keys):
+            recipe = with_lists(default_recipe(entries, keys.shape[1]), lists).replace(
+                f"IVF{lists}", f"IVF{lists}_HNSW32"
+            )
+            found.append(SizedIndex(work / f"graph-{entries}", keys[:entries], queries, recipe))
+    entries = min(QUICK_WIDE_KEYS if quick else WIDE_KEYS, len(keys))
+    wide, turned = widened_keys(work, keys[:entries], queries)
+    return [*found, SizedIndex(work / f"wide-{entries}", wide, turned)]
+
+
 class SizedIndex:
-    """The default index of so many keys, and what it costs; built once, then found again.
+    """An index of so many keys, and what it costs; built once, then found again.
 
     Args:
-        work: Where it is saved.
-        keys: (entries, dimension).
+        folder: Where it is saved.
+        keys: (entries, dimension), the first rows of a file.
         queries: (n, dimension)
+        recipe: None: the default.
     """
 
-    def __init__(self, work: Path, keys: NDArray[Any], queries: Tensor) -> None:
+    def __init__(self, folder: Path, keys: NDArray[Any], queries: Tensor, recipe: str | None = None) -> None:
+        assert isinstance(keys, np.memmap)
+        assert keys.filename is not None
         self.queries = queries
-        recipe = default_recipe(*keys.shape)
-        folder = work / f"index-{len(keys)}"
+        recipe = recipe or default_recipe(*keys.shape)
         notes = folder / "figures.json"
         known = read_json(notes) if notes.exists() else {}
         if known.get("recipe") == recipe:
@@ -140,17 +219,18 @@ class SizedIndex:
             self.figures: dict[str, Any] = known
         else:
             print(f"index of {len(keys):,} keys: {recipe}", file=sys.stderr, flush=True)
-            index, self.figures = built(keys, recipe)
-            index.save(folder)
-            self.figures["bytes_per_key"] = (folder / index.file_name).stat().st_size / len(keys)
+            # A process of its own: memory that was freed before would hide how much is taken.
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as another:
+                self.figures = another.submit(built, Path(keys.filename), keys.shape, recipe, folder).result()
+            index = FaissIndex.load(folder)
         assert isinstance(index, FaissIndex)
         self.index = index
         if index.needs_keys:
             index.lend_keys(keys)
         self.exact = self._exact(folder / "exact.npy", keys)
         self.recall = self._recall()
-        self.figures |= {"nprobe": index.options["nprobe"], "refine_factor": index.options["refine_factor"]}
-        self.figures["recall"] = self.recall
+        self.nprobe, self.refine_factor = index.options["nprobe"], index.options["refine_factor"]
+        self.figures |= {"recall": self.recall, "searches": []}
         write_json(notes, self.figures)
 
     def _exact(self, path: Path, keys: NDArray[Any]) -> Tensor:
@@ -168,7 +248,7 @@ class SizedIndex:
             return
         tried = []
         for nprobe, factor in itertools.product(PROBES, FACTORS):
-            self._set(nprobe, factor)
+            self.look(nprobe, factor)
             start = time.process_time()
             found = self._recall()
             tried.append((found >= recall, time.process_time() - start, nprobe, factor, found))
@@ -176,55 +256,132 @@ class SizedIndex:
                 break  # more probes would only cost more
         reaching = [each for each in tried if each[0]]
         _, _, nprobe, factor, self.recall = min(reaching, key=lambda each: each[1]) if reaching else tried[-1]
-        self._set(nprobe, factor)
-        self.figures |= {"nprobe": nprobe, "refine_factor": factor, "recall": self.recall}
+        self.look(nprobe, factor)
+        self.nprobe, self.refine_factor = nprobe, factor
+        self.figures["same_recall"] = {"nprobe": nprobe, "refine_factor": factor, "recall": self.recall}
 
-    def _set(self, nprobe: int, factor: int) -> None:
-        self.index.options |= {"nprobe": nprobe, "refine_factor": factor}
-        self.index._set_options()
-        self.index._searcher = None
+    def look(self, nprobe: int | None, factor: int | None) -> None:
+        """Search so thoroughly from now on; None: as before."""
+        search_with(self.index, nprobe or self.nprobe, factor or self.refine_factor)
 
-    def search(self, count: int) -> int:
+    def search(self, count: int, repeats: int = REPEATS) -> int:
         """Search all queries, so many at a time, several times; returns how many they were."""
-        for part in REPEATS * torch.split(self.queries, count):
+        for part in repeats * torch.split(self.queries, count):
             self.index.search(part, K)
-        return REPEATS * len(self.queries)
+        return repeats * len(self.queries)
+
+    def search_otherwise(self, count: int, nprobe: int | None, factor: int | None) -> int:
+        """Search all queries once, so many at a time and so thoroughly."""
+        self.look(nprobe, factor)
+        done = self.search(count, 1)
+        self.look(None, None)
+        return done
+
+    def note_search(self, count: int, seconds: float, why: str) -> None:
+        """Keep what a query took in a batch of so many, searched as thoroughly as the index is set to."""
+        options = {name: self.index.options[name] for name in ("nprobe", "refine_factor")}
+        self.figures["searches"].append({"queries": count, **options, "seconds": count * seconds, "why": why})
 
 
-def built(keys: NDArray[Any], recipe: str) -> tuple[FaissIndex, dict[str, Any]]:
-    """The index, and the seconds that training and adding took."""
-    index = FaissIndex(keys.shape[1], "l2", recipe)
-    start = time.perf_counter()
-    index.train_on_sample(keys)
-    middle = time.perf_counter()
-    for first in range(0, len(keys), BLOCK):
-        index.add(keys[first : first + BLOCK])
-    end = time.perf_counter()
-    return index, {"keys": len(keys), "recipe": recipe, "training": middle - start, "adding": end - middle}
+def search_in_turns(indexes: list[SizedIndex], rounds: int) -> None:
+    """All indexes searched by batches of different sizes, more and less thoroughly; noted with each."""
+    systems = {
+        (i, count, *options): partial(index.search_otherwise, count, *options)
+        for count, options in itertools.product(SMALL_COUNTS, OTHERWISE)
+        for i, index in enumerate(indexes)
+    }
+    named = {str(key): system for key, system in systems.items()}
+    measured = rates(named, rounds)
+    for i, count, nprobe, factor in systems:
+        rate = statistics.median(measured[str((i, count, nprobe, factor))])
+        indexes[i].look(nprobe, factor)
+        indexes[i].note_search(count, 1 / rate, "default" if (nprobe, factor) == (None, None) else "other")
+        indexes[i].look(None, None)
 
 
-def fit(figures: list[dict[str, Any]], cost: str) -> tuple[float, float]:
-    """a and b of cost = a · keys^b, by least squares of the logarithms."""
-    b, log_a = np.polyfit(np.log([each["keys"] for each in figures]), np.log([each[cost] for each in figures]), 1)
-    return float(np.exp(log_a)), float(b)
+def built(path: Path, shape: tuple[int, int], recipe: str, folder: Path) -> dict[str, Any]:
+    """Build an index in parts, as a build does, and save it; returns seconds and bytes of each step.
+
+    Args:
+        path: Keys in float16.
+        shape: Entries and dimension.
+        recipe: Of the index.
+        folder: Where to save it.
+    """
+    keys: NDArray[Any] = np.memmap(path, np.float16, "r", shape=shape)
+    entries, dimension = shape
+    work = folder.with_suffix(".building")
+    shutil.rmtree(work, ignore_errors=True)
+    clock: dict[str, float] = dict.fromkeys(("training", "adding", "writing", "merging"), 0.0)
+
+    @contextmanager
+    def timed(step: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        clock[step] += time.perf_counter() - start
+
+    with PeakMemory() as peak:
+        index = FaissIndex(dimension, "l2", recipe)
+        step = Job.of(entries, dimension, recipe).part(memory_budget(None))
+        with timed("training"):
+            index.train_on_sample(keys)
+        parts = [work / f"part-{start}" for start in range(0, entries, step)] if step < entries else []
+        for start in range(0, entries, step):
+            part = index.part() if parts else index
+            with timed("adding"):
+                for first in range(start, min(start + step, entries), BLOCK):
+                    last = min(first + BLOCK, start + step, entries)
+                    part.add(keys[first:last], np.arange(first, last))
+            if parts:
+                with timed("writing"):
+                    part.save(parts[start // step])
+                part.clear()
+        if parts:
+            with timed("merging"):
+                index.merge(parts)
+        with timed("writing"):
+            index.save(folder)
+    size = (folder / index.file_name).stat().st_size
+    written = size + sum((part / index.file_name).stat().st_size for part in parts)
+    shutil.rmtree(work, ignore_errors=True)
+    figures = {"keys": entries, "dimension": dimension, "recipe": recipe, **clock, "parts": len(parts)}
+    return {**figures, "written": written, "bytes": size, "building_memory": peak.bytes}
 
 
-def draw(figures: list[dict[str, Any]], fits: dict[str, tuple[float, float]], path: Path) -> None:
-    """Points and fitted lines, both axes logarithmic: building on the left, searching on the right."""
-    from matplotlib.figure import Figure
+class PeakMemory:
+    """The most memory that this process took beyond what it had, without what is mapped from files (Linux)."""
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    keys = np.array([each["keys"] for each in figures])
-    for cost, name in COSTS.items():
-        panel = right if cost.startswith("search") else left
-        a, b = fits[cost]
-        (line,) = panel.loglog(keys, a * keys**b, label=f"{name}: keys^{b:.2f}")
-        panel.plot(keys, [each[cost] for each in figures], "o", color=line.get_color())
-    for panel, title in ((left, "building the index"), (right, "searching it")):
-        panel.set(title=title, xlabel="keys", ylabel="seconds")
-        panel.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    def __enter__(self) -> PeakMemory:
+        self.bytes, self._before, self._end = 0, _own_bytes(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.05):
+            self.bytes = max(self.bytes, _own_bytes() - self._before)
+
+
+def _own_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+def fetch_seconds(work: Path, keys: NDArray[Any]) -> float:
+    """Seconds until a key is there that only the disk has: of a copy that nothing has mapped."""
+    path = work / "fetched.f16"
+    np.asarray(keys[: min(len(keys), 1 << 20)]).tofile(path)
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+        seconds = seconds_to_fetch(file.fileno(), path.stat().st_size)
+    path.unlink()
+    return seconds
 
 
 if __name__ == "__main__":

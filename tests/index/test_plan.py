@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from knn_seq.errors import UserError
 from knn_seq.index import METRICS, default_recipe
-from knn_seq.index.cost import SAMPLE, Costs, measure_costs, with_lists
+from knn_seq.index.cost import Costs, Job, Search
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.plan import INDEX_SHARE, MEASURED_RECALL, expected_recall, make_plan
 
-KIND, (MEASURED_DIMENSION, MEASURED) = next(iter(MEASURED_RECALL.items()))
+KIND, BY_DIMENSION = next(iter(MEASURED_RECALL.items()))
+MEASURED_DIMENSION, MEASURED = next(iter(BY_DIMENSION.items()))
 LARGEST = max(MEASURED)
 
 
@@ -65,7 +66,8 @@ def test_a_plan_adds_up(entries, dimension, metric, memory, dtype):
         assert plan.fits
     elif plan.fits:
         assert plan.translating_memory <= memory
-    assert plan.index_seconds is plan.keys_seconds is None
+    assert plan.index_seconds is plan.keys_seconds is plan.search_seconds is None
+    assert plan.peak_disk_bytes >= plan.disk_bytes + plan.text_bytes[1]
 
 
 def test_lists_stay_on_disk_only_if_they_must_and_can():
@@ -85,18 +87,32 @@ def test_recall_lies_on_the_measured_points_and_between_them():
     recipes = [KIND.replace("IVF", lists) for lists in ("IVF512", "IVF4k", "IVF32768_HNSW32")]
     for recipe in recipes:
         for entries, recall in MEASURED.items():
-            assert expected_recall(recipe, entries) == (pytest.approx(recall), LARGEST, MEASURED_DIMENSION)
+            assert expected_recall(recipe, entries, MEASURED_DIMENSION) == (
+                pytest.approx(recall),
+                LARGEST,
+                MEASURED_DIMENSION,
+            )
     sizes = sorted(MEASURED)
     middle = round(math.sqrt(sizes[0] * sizes[1]))
     mean = (MEASURED[sizes[0]] + MEASURED[sizes[1]]) / 2
-    assert expected_recall(recipes[0], middle)[0] == pytest.approx(mean, abs=1e-4)
-    assert expected_recall(recipes[0], 1)[0] == MEASURED[sizes[0]]
+    assert expected_recall(recipes[0], middle, MEASURED_DIMENSION)[0] == pytest.approx(mean, abs=1e-4)
+    assert expected_recall(recipes[0], 1, MEASURED_DIMENSION)[0] == MEASURED[sizes[0]]
     # As far beyond the last as the one before the last lies before it.
     beyond = round(sizes[-1] ** 2 / sizes[-2])
-    assert expected_recall(recipes[0], beyond)[0] == pytest.approx(2 * MEASURED[sizes[-1]] - MEASURED[sizes[-2]])
-    assert 0 <= expected_recall(recipes[0], 10**30)[0] <= 1
-    assert expected_recall("Flat", 10**9) == (1.0, None, None)
-    assert expected_recall("IVF64,PQ2", 10**6) == (None, None, None)
+    assert expected_recall(recipes[0], beyond, MEASURED_DIMENSION)[0] == pytest.approx(
+        2 * MEASURED[sizes[-1]] - MEASURED[sizes[-2]]
+    )
+    assert 0 <= expected_recall(recipes[0], 10**30, MEASURED_DIMENSION)[0] <= 1
+    assert expected_recall("Flat", 10**9, MEASURED_DIMENSION) == (1.0, None, None)
+    assert expected_recall("IVF64,PQ2", 10**6, MEASURED_DIMENSION) == (None, None, None)
+
+
+def test_recall_is_that_of_the_nearest_dimension():
+    recipe = KIND.replace("IVF", "IVF1024")
+    for dimension, measured in BY_DIMENSION.items():
+        entries, recall = max(measured.items())
+        for near in (dimension, dimension + 1, dimension - 1):
+            assert expected_recall(recipe, entries, near) == (pytest.approx(recall), entries, dimension)
 
 
 def test_extrapolations_are_called_so():
@@ -110,47 +126,71 @@ def test_extrapolations_are_called_so():
     assert extrapolated(LARGEST, 2 * MEASURED_DIMENSION)
 
 
-def test_costs_grow_as_the_work_does():
-    costs = Costs(learn=2.0, encode=3e-6, compare=1e-9, step=1e-6, write=1e-9)
-    assert costs.adding("IVF1000,PQ8", 10**6) == pytest.approx(4.0)
-    assert costs.adding("IVF1024_HNSW32,PQ8", 10**6) == pytest.approx(13.0)
-    assert costs.adding("HNSW32", 1 << 20) == pytest.approx((1 << 20) * 23e-6)
-    assert costs.adding("SQ8", 10**6) == pytest.approx(3.0)
-    assert costs.training("IVF1000,PQ8", 10**6) == pytest.approx(11 * 40_000 * 1000 * 1e-9 + 2 * 40_000 / SAMPLE)
-    assert costs.training("PQ8", 10**6) == pytest.approx(2 * 20_000 / SAMPLE)
-    assert Costs(encode=1.0).training("Flat", 10**6) == 0
-    assert costs.writing(10**9) == pytest.approx(1.0)
-
-
-def test_other_lists():
-    assert with_lists("OPQ64,IVF4k_HNSW32,PQ64", 8) == "OPQ64,IVF8_HNSW32,PQ64"
-
-
-@pytest.mark.parametrize(
-    ("recipe", "zero"),
-    [
-        ("Flat", {"learn", "compare", "step"}),
-        ("HNSW8", {"learn", "compare", "encode"}),
-        ("SQ8", {"compare", "step"}),
-        ("IVF4096,PQ4", {"step"}),
-        ("PCA8,IVF4096_HNSW8,PQ4x4fs,Refine(keys)", set()),
-    ],
-)
-def test_what_costs_nothing(recipe, zero, tmp_path, capfd):
-    costs = measure_costs(recipe, 16, folder=tmp_path)
-    assert all(getattr(costs, name) == 0 for name in zero)
-    assert all(getattr(costs, name) > 0 for name in {"learn", "compare", "step", "write"} - zero)
-    assert costs.encode >= 0
-    assert not list(tmp_path.iterdir())
-    assert not capfd.readouterr().err
-
-
 def test_a_measured_plan_tells_times():
     plan = make_plan(10**6, 16, recipe="IVF1024,PQ4", memory=10**9, key_rate=1000.0)
+    steps = (plan.training_seconds, plan.adding_seconds, plan.merging_seconds, plan.writing_seconds)
     assert plan.keys_seconds == pytest.approx(1000.0)
-    assert plan.index_seconds == pytest.approx(plan.training_seconds + plan.adding_seconds + plan.writing_seconds)
-    assert min(plan.training_seconds, plan.adding_seconds, plan.writing_seconds) > 0
+    assert plan.index_seconds == pytest.approx(sum(steps))
+    assert min(*steps, plan.search_seconds) > 0
+    assert plan.search_seconds <= plan.batch_seconds
     assert make_plan(10**6, 16, memory=10**9, measure=False, key_rate=500.0).keys_seconds == pytest.approx(2000.0)
+
+
+COSTS = Costs(**dict.fromkeys(Costs.__dataclass_fields__, 1e-9))
+
+
+def test_a_plan_is_the_model_of_cost():
+    plan = make_plan(10**7, 256, memory=10**11, costs=COSTS, cores=4, key_rate=10_000.0)
+    job = Job.of(10**7, 256, plan.recipe)
+    assert plan.training_seconds == pytest.approx(COSTS.training(job, 4))
+    assert plan.adding_seconds == pytest.approx(COSTS.adding(job, 4))
+    assert plan.merging_seconds == pytest.approx(COSTS.merging(job))
+    assert plan.writing_seconds == pytest.approx(2e-9 * plan.index_bytes)
+    assert plan.search_seconds == pytest.approx(COSTS.searching(job, Search(1), 4))
+    assert plan.batch_seconds == pytest.approx(COSTS.searching(job, Search(160), 4))
+    assert plan.keys_in_memory == 1
+    assert plan.peak_disk_bytes == plan.disk_bytes + 15 * 10**7 + plan.index_bytes
+
+
+def test_workers_share_keys_and_adding_and_nothing_else():
+    sizes = {"entries": 10**7, "dimension": 256, "memory": 10**11, "costs": COSTS, "key_rate": 10_000.0}
+    alone, four = make_plan(**sizes), make_plan(**sizes, workers=4)
+    shared = ("keys_seconds", "adding_seconds")
+    for name in shared:
+        assert getattr(four, name) == pytest.approx(getattr(alone, name) / 4)
+    for name in ("training_seconds", "merging_seconds", "writing_seconds", "search_seconds", "batch_seconds"):
+        assert getattr(four, name) == getattr(alone, name)
+    # However many there are, the disk takes the keys no faster.
+    assert make_plan(**sizes, workers=10**6).keys_seconds == pytest.approx(1e-9 * alone.keys_bytes)
+
+
+def test_keys_that_do_not_fit_come_from_the_disk():
+    sizes = {"entries": 10**8, "dimension": 256, "recipe": "IVF8192,PQ32x4fs,Refine(keys)", "costs": COSTS, "cores": 2}
+    all_there, some, few = (make_plan(**sizes, memory=memory) for memory in (10**11, 3 * 10**10, 4 * 10**9))
+    assert all_there.keys_in_memory == 1 > some.keys_in_memory > few.keys_in_memory >= 0
+    assert all_there.search_seconds < some.search_seconds < few.search_seconds
+    assert some.keys_in_memory == pytest.approx((3 * 10**10 - some.translating_memory) / some.keys_bytes)
+
+
+def test_lists_on_the_disk_are_kept_in_memory_before_keys():
+    sizes = {"entries": 10**8, "dimension": 256, "recipe": "IVF8192,PQ64,Refine(keys)", "costs": COSTS, "cores": 2}
+    none, lists, both = (make_plan(**sizes, memory=memory) for memory in (10**9, 9 * 10**9, 10**11))
+    assert none.lists_on_disk
+    assert lists.lists_on_disk
+    assert not both.lists_on_disk
+    assert none.keys_in_memory == 0 < lists.keys_in_memory < both.keys_in_memory == 1
+    assert none.search_seconds > lists.search_seconds > both.search_seconds
+    job = Job.of(10**8, 256, none.recipe)
+    some = (10**9 - none.translating_memory) / none.index_bytes
+    expected = COSTS.searching(job, Search(1, in_memory=0.0, lists_in_memory=some), 2)
+    assert none.search_seconds == pytest.approx(expected)
+
+
+def test_small_indexes_have_no_parts():
+    small = make_plan(50_000, 256, memory=10**10, costs=COSTS, recipe="IVF128,PQ32")
+    assert (small.parts_bytes, small.merging_seconds) == (0, 0)
+    graph = make_plan(10**7, 16, memory=10**11, costs=COSTS, recipe="HNSW8")
+    assert (graph.parts_bytes, graph.merging_seconds) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +199,7 @@ def test_a_measured_plan_tells_times():
         ((0, 256), {}, "at least 1 key"),
         ((10, 0), {}, "at least 1 key"),
         ((10, 256), {"key_dtype": "int8"}, "int8"),
+        ((10, 256), {"workers": 0}, "at least 1 worker"),
         ((10, 256), {"recipe": "IVF,Nonsense"}, "IVF,Nonsense"),
         ((10, 256), {"metric": "taxicab", "recipe": "Flat"}, "taxicab"),
         ((10, 256), {"recipe": "PCA64,Flat", "metric": "ip"}, "origin"),

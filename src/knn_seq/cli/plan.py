@@ -24,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", choices=("l2", "ip", "cosine"), default="l2", help="of the index (default l2)")
     parser.add_argument("--key-dtype", choices=("float16", "float32"), default="float16", help="(default float16)")
     parser.add_argument("--model", metavar="NAME", help="measure how fast this model computes keys, too")
+    parser.add_argument("--key-rate", metavar="COUNT", help="tokens a second that a worker computes, if you know it")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="machines like this one (default 1)")
     parser.add_argument("--key", help="ffn_in (default), ffn_out, or the path of a module")
     add_model_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -47,12 +49,24 @@ def run(arguments: argparse.Namespace) -> None:
         model = load_model(override(ModelSettings(arguments.model), chosen(arguments, ModelSettings)))
         if dimension is not None and dimension != model.dimension:
             raise UserError(f"The keys of {arguments.model} have dimension {model.dimension}, not {dimension}.")
-        dimension, key_rate = model.dimension, measure_key_rate(model)
+        dimension = model.dimension
+        key_rate = measure_key_rate(model) if arguments.key_rate is None else None
+    if arguments.key_rate is not None:
+        key_rate = float(parse_count(arguments.key_rate))
 
     from knn_seq.index.plan import make_plan
 
     recipe = None if arguments.index == "auto" else arguments.index
-    plan = make_plan(entries, dimension, arguments.metric, memory, arguments.key_dtype, recipe, key_rate=key_rate)
+    plan = make_plan(
+        entries,
+        dimension,
+        arguments.metric,
+        memory,
+        arguments.key_dtype,
+        recipe,
+        key_rate=key_rate,
+        workers=arguments.workers,
+    )
     print(json.dumps(to_dict(plan), indent=2) if arguments.json else describe(plan))
 
 
@@ -60,13 +74,12 @@ def to_dict(plan: Plan) -> dict[str, object]:
     """The plan as JSON."""
     from dataclasses import asdict
 
-    sums = {"disk_bytes": plan.disk_bytes, "index_seconds": plan.index_seconds}
-    return {**asdict(plan), **sums, "recall_is_extrapolated": plan.recall_is_extrapolated}
+    names = ("disk_bytes", "peak_disk_bytes", "index_seconds", "recall_is_extrapolated")
+    return {**asdict(plan), **{name: getattr(plan, name) for name in names}}
 
 
 def describe(plan: Plan) -> str:
     """The plan in a few lines."""
-    from knn_seq.index.plan import TEXT_BYTES
     from knn_seq.sizes import format_bytes
 
     rows = {
@@ -76,10 +89,15 @@ def describe(plan: Plan) -> str:
         "disk": (
             f"{format_bytes(plan.disk_bytes)}: keys {format_bytes(plan.keys_bytes)}, "
             f"values {format_bytes(plan.values_bytes)}, index {format_bytes(plan.index_bytes)}; "
-            f"texts come on top, about {TEXT_BYTES[0]} to {TEXT_BYTES[1]} bytes a token"
+            f"texts come on top, about {format_bytes(plan.text_bytes[0])} to {format_bytes(plan.text_bytes[1])}; "
+            f"at most {format_bytes(plan.peak_disk_bytes)} while it is built"
         ),
-        "memory": f"{format_bytes(plan.translating_memory)} to translate, and the model; {_budget(plan)}",
-        "time here": _time(plan),
+        "memory": (
+            f"{format_bytes(plan.translating_memory)} to translate, and the model; "
+            f"{format_bytes(plan.building_memory)} to build the index; {_budget(plan)}"
+        ),
+        "time here" if plan.workers == 1 else "time": _time(plan),
+        "search": _search(plan),
         "recall@64": _recall(plan),
     }
     return "\n".join(f"{name:<11} {value}" for name, value in rows.items())
@@ -99,10 +117,28 @@ def _time(plan: Plan) -> str:
         "keys": plan.keys_seconds,
         "training": plan.training_seconds,
         "adding": plan.adding_seconds,
+        "merging": plan.merging_seconds,
         "writing the index": plan.writing_seconds,
     }
     known = ", ".join(f"{name} {duration(value)}" for name, value in steps.items() if value is not None)
-    return known + ("; --model measures the keys, too" if plan.keys_seconds is None else "")
+    shared = f"; {plan.workers} workers like this machine share keys and adding, and nothing else gets shorter"
+    unknown = "; --model measures the keys, too" if plan.keys_seconds is None else ""
+    return known + (shared if plan.workers > 1 else "") + unknown
+
+
+def _search(plan: Plan) -> str:
+    from knn_seq.index.plan import MANY, ONE
+
+    if plan.search_seconds is None or plan.batch_seconds is None:
+        return "not measured"
+    one, many = (
+        f"{1000 * seconds:.{0 if seconds >= 0.01 else 2}f} ms" if seconds < 1 else duration(seconds)
+        for seconds in (plan.search_seconds, plan.batch_seconds)
+    )
+    away = 1 - plan.keys_in_memory
+    # What is read from the disk takes far longer than all the rest.
+    why = f"; {100 * away:.0f} % of the keys do not fit into the budget and come from the disk" if away else ""
+    return f"{one} for {ONE} query, {many} for {MANY} at once{why}"
 
 
 def _recall(plan: Plan) -> str:
