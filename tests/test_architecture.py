@@ -31,6 +31,7 @@ ROOMS = [
     "retrieve",
     "combine",
     "stopwatch",
+    "outage",
     "steer",
     "likelihood",
     "build",

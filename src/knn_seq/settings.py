@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from knn_seq.errors import UserError
+
+INDEX_FAILURE = ("error", "base")
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,13 @@ class BuildSettings:
 
     key_dtype: str = "float16"
     batch_tokens: int = 4096  # tokens, padding counted, in one batch of the key computation
+    shard_tokens: int | None = None  # target tokens of a shard, the unit that workers share; None: chosen by size
     max_length: int = 512  # tokens of one side; longer pairs are left out
     strict: bool = False  # stop at the first bad line instead of counting it
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)  # processes that tokenize
+    engine: str = "local"  # who does the work: local, ray, or one of an installed package
+    workers: int | None = None  # processes of the engine; None: one a core that tokenize, on Ray one a GPU or node
+    ray_address: str | None = None  # of a Ray cluster, "auto" for the one here; None: one is started on this machine
+    gpus_per_worker: float | None = None  # on Ray; None: one each if there are any
     index: str = "auto"  # a faiss factory string, another index's name or NAME:RECIPE; "auto": chosen by size
     metric: str = "l2"
     sentences: str | None = None  # what finds sentences for subset search: encoder, bm25 ...; None: no subset search
@@ -41,6 +47,20 @@ class BuildSettings:
     memory: str | int | None = None  # that building the index may take, such as "8GB"; None: half of what is free
     checkpoint_seconds: float = 15.0  # how much work a kill may cost
     calibration_sentences: int = 256  # sentences held out in turn to choose k, temperature and weight; 0: none
+
+    def __post_init__(self) -> None:
+        _require(self.workers is None or self.workers >= 1, "workers must be at least 1", self.workers)
+        _require(self.batch_tokens >= 1, "batch-tokens must be at least 1", self.batch_tokens)
+        _require(
+            self.shard_tokens is None or self.shard_tokens >= 1, "shard-tokens must be at least 1", self.shard_tokens
+        )
+        _require(
+            self.gpus_per_worker is None or self.gpus_per_worker >= 0,
+            "gpus-per-worker must be at least 0",
+            self.gpus_per_worker,
+        )
+        require_no_password(self.index)
+        require_no_password(self.sentence_index)
 
 
 @dataclass(frozen=True)
@@ -58,6 +78,7 @@ class SearchSettings:
     nprobe: int | None = None  # inverted lists visited by one query; None: the index's own default
     ef_search: int | None = None  # the same for graph indexes
     refine_factor: int | None = None  # how many times k candidates an index with refinement ranks anew
+    on_index_failure: str = "error"  # an index that is elsewhere does not answer: "error", or "base", the model alone
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "k must be at least 1", self.k)
@@ -71,6 +92,11 @@ class SearchSettings:
             self.refine_factor is None or self.refine_factor >= 1,
             "refine-factor must be at least 1",
             self.refine_factor,
+        )
+        _require(
+            self.on_index_failure in INDEX_FAILURE,
+            f"on-index-failure must be {' or '.join(INDEX_FAILURE)}",
+            self.on_index_failure,
         )
 
 
@@ -99,6 +125,15 @@ class DecodingSettings:
         _require(self.top_k >= 0, "top-k must be at least 0", self.top_k)
         if not self.sample:
             _require(self.nbest <= self.beam_size, "nbest cannot be larger than the beam", self.nbest)
+
+
+def require_no_password(text: str) -> None:
+    """Raise a `UserError` if there is a user or a password in an address: what describes an index is stored."""
+    if re.search(r"://[^/]*@", text):
+        raise UserError(
+            "The address of an index has a user name or a password in it, which would be stored: "
+            "leave it out; for Milvus, put USER:PASSWORD or a token into KNN_SEQ_MILVUS_TOKEN."
+        )
 
 
 def _require(condition: bool, sentence: str, value: object) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from knn_seq.combine import Combiner
 from knn_seq.models import Source, Step
 from knn_seq.neighbours import Neighbours
+from knn_seq.outage import Outage
 from knn_seq.retrieve import Retriever
 from knn_seq.settings import SearchSettings
 from knn_seq.stopwatch import Stopwatch
@@ -25,6 +26,7 @@ class NeighbourSteer:
         settings: How many neighbours, in how many sentences they are looked for, and where the model needs none.
         sources: The sentences of the batch.
         stopwatch: Told what searching and combining take.
+        outage: What is known of the index from earlier batches.
     """
 
     def __init__(
@@ -34,18 +36,26 @@ class NeighbourSteer:
         settings: SearchSettings,
         sources: Sequence[Source],
         stopwatch: Stopwatch | None = None,
+        outage: Outage | None = None,
     ) -> None:
-        self.retriever, self.combiner, self.k, self.sure = retriever, combiner, settings.k, settings.sure
-        self.stopwatch = stopwatch or Stopwatch()
+        self.retriever, self.combiner, self.settings = retriever, combiner, settings
+        self.k, self.sure = settings.k, settings.sure
+        self.stopwatch, self.outage = stopwatch or Stopwatch(), outage or Outage()
         with self.stopwatch.timing("search"):
-            self.prepared = retriever.prepare(sources, settings.subset_size)
+            # In a tuple: what is prepared may be None, and None is no answer.
+            self.prepared = self.outage.ask(lambda: (retriever.prepare(sources, settings.subset_size),), settings)
 
     def __call__(self, step: Step) -> Tensor:
         """The mixture's log-probabilities, (rows, vocabulary)."""
         with self.stopwatch.timing("search"):
-            neighbours = self._where_wanted(step)
+            neighbours = self._where_in_reach(step)
         with self.stopwatch.timing("combination"):
             return self.combiner.combine(step.log_probs, neighbours)
+
+    def _where_in_reach(self, step: Step) -> Neighbours:
+        """No row has neighbours while the index is out of reach."""
+        found = self.outage.ask(lambda: self._where_wanted(step), self.settings) if self.prepared else None
+        return Neighbours.none(len(step.queries), self.k, step.queries.device) if found is None else found
 
     def _where_wanted(self, step: Step) -> Neighbours:
         """Rows that are finished, or in which the model is sure, have no neighbours."""
@@ -69,9 +79,14 @@ class NeighbourSteer:
         if not self.retriever.on_accelerator:
             first, of_row = distinct_prefixes(sentences, prefixes)
             if len(first) < len(queries):
-                found = self.retriever.retrieve(queries[first], sentences[first], self.k, self.prepared)
-                return found.rows(of_row.to(queries.device))
-        return self.retriever.retrieve(queries, sentences, self.k, self.prepared)
+                return self._retrieved(queries[first], sentences[first]).rows(of_row.to(queries.device))
+        return self._retrieved(queries, sentences)
+
+    def _retrieved(self, queries: Tensor, sentences: Tensor) -> Neighbours:
+        (prepared,) = self.prepared or (None,)
+        found = self.retriever.retrieve(queries, sentences, self.k, prepared)
+        self.outage.over(self.settings)
+        return found
 
 
 def unsure_rows(best_log_probs: Tensor, sure: float) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from knn_seq.errors import UserError
 from knn_seq.memory import TranslationMemory
 from knn_seq.models import Model, Source, load_model
 from knn_seq.models.ensemble import Ensemble
+from knn_seq.outage import Outage
 from knn_seq.retrieve import RETRIEVERS, Retriever
 from knn_seq.settings import DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
 from knn_seq.steer import NeighbourSteer
@@ -71,6 +73,7 @@ class Translator:
             self.store.require_fitting(lead)
         self.model = Ensemble([lead, *(_loaded(other, wanted) for other in ensemble)]) if ensemble else lead
         self._retrievers: dict[SearchSettings, Retriever] = {}
+        self._outages: defaultdict[str | None, Outage] = defaultdict(Outage)  # of the index of that name
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
         if isinstance(self.store, TranslationMemory) and settings.get("temperature") is None and self.search.weight:
@@ -168,16 +171,23 @@ class Translator:
         with self._lock:
             if search.weight == 0:
                 return self.model.generate(tokens, decoding)
-            combiner = COMBINERS.get(search.combiner)(search)
-            steer = NeighbourSteer(self.retriever(search), combiner, search, sources, self.stopwatch)
+            combiner, outage = COMBINERS.get(search.combiner)(search), self.outage(search)
+            retriever = outage.ask(lambda: self.retriever(search), search)
+            if retriever is None:
+                return self.model.generate(tokens, decoding)
+            steer = NeighbourSteer(retriever, combiner, search, sources, self.stopwatch, outage)
             return self.model.generate(tokens, decoding, steer)
+
+    def outage(self, search: SearchSettings) -> Outage:
+        """What is known of the index that these settings search, if it is out of reach."""
+        return self._outages[search.index]
 
     def retriever(self, search: SearchSettings | None = None) -> Retriever:
         """The retriever for these settings, opened once."""
         search = search or self.search
         # What is looked for may change from call to call; only where and how decides what has to be opened.
         plain = SearchSettings()
-        varying = ("k", "temperature", "weight", "combiner", "subset_size", "sure")
+        varying = ("k", "temperature", "weight", "combiner", "subset_size", "sure", "on_index_failure")
         key = replace(search, **{name: getattr(plain, name) for name in varying})
         if key not in self._retrievers:
             self._retrievers[key] = RETRIEVERS.get(search.retriever).open(self.store, search, self.model)

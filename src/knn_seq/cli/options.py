@@ -47,6 +47,11 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--retriever", help="full, subset, memory, or one of an installed package")
     group.add_argument("--subset-size", type=int, metavar="N", help="sentences that subset and memory search in")
     group.add_argument("--combiner", help="fixed, distance, or one of an installed package")
+    group.add_argument(
+        "--on-index-failure",
+        choices=("error", "base"),
+        help="if an index on a server stops answering: stop (default), or go on without neighbours",
+    )
 
 
 def add_subset_options(parser: argparse.ArgumentParser) -> None:

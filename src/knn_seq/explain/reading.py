@@ -105,11 +105,15 @@ def _neighbours(
         asked &= unsure_rows(scored.choice_log_probs, search.sure)
     if not asked.any():
         return Neighbours.none(len(asked), search.k, asked.device)
-    retriever = translator.retriever(search)
-    prepared = retriever.prepare(sources, search.subset_size)
     sentences = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    found = retriever.retrieve(scored.keys[asked], sentences[asked.cpu()], search.k, prepared)
-    return found.spread(asked)
+
+    def retrieve() -> Neighbours:
+        retriever = translator.retriever(search)
+        prepared = retriever.prepare(sources, search.subset_size)
+        return retriever.retrieve(scored.keys[asked], sentences[asked.cpu()], search.k, prepared)
+
+    found = translator.outage(search).ask(retrieve, search)
+    return Neighbours.none(len(asked), search.k, asked.device) if found is None else found.spread(asked)
 
 
 def _votes_for(tokens: Tensor, neighbours: Neighbours, shares: Tensor) -> Tensor:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from knn_seq.combine import COMBINERS, Combiner
 from knn_seq.datastore import Datastore
 from knn_seq.fairseq.network import FairseqNetwork
 from knn_seq.models import Source
+from knn_seq.outage import Outage
 from knn_seq.retrieve import RETRIEVERS, Retriever
 from knn_seq.settings import SearchSettings, override
 from knn_seq.steer import NeighbourSteer
@@ -21,6 +22,7 @@ class Search:
     retriever: Retriever
     combiner: Combiner
     settings: SearchSettings
+    outage: Outage = field(default_factory=Outage)
 
     @classmethod
     def open(cls, store: Datastore, model: FairseqNetwork, options: dict[str, Any]) -> Search:
@@ -31,4 +33,4 @@ class Search:
 
     def steer(self, sources: Sequence[Source]) -> NeighbourSteer:
         """What steers the decoding of a batch."""
-        return NeighbourSteer(self.retriever, self.combiner, self.settings, sources)
+        return NeighbourSteer(self.retriever, self.combiner, self.settings, sources, outage=self.outage)

@@ -81,7 +81,7 @@ class SearchIndex(ABC):
             **options: As for the class.
         """
         entries, dimension = keys.shape
-        index = cls(dimension, metric, recipe or cls.recipe_for(entries, dimension, metric), **options)
+        index = cls(dimension, metric, cls.complete_recipe(recipe, entries, dimension, metric), **options)
         index.train_on_sample(keys, sample_seed)
         if index.needs_keys:
             index.lend_keys(keys)
@@ -207,6 +207,16 @@ class SearchIndex(ABC):
         index.removed = bool(description.get("removed"))
         return index
 
+    @classmethod
+    def forget(cls, folder: Path, kept: Path | None = None) -> None:
+        """Let go of what a saved index holds outside of its folder, before that is deleted.
+
+        Args:
+            folder: Where it was saved.
+            kept: The folder of another index: what that one holds stays.
+        """
+        return  # nearly all are whole in their folder
+
     def describe(self) -> dict[str, Any]:
         """What the index is, for a manifest in JSON."""
         return {
@@ -232,6 +242,13 @@ class SearchIndex(ABC):
     def recipe_for(cls, entries: int, dimension: int, metric: str = "l2", memory: int | None = None) -> str | None:
         """The recipe that fits so many keys, and so many bytes."""
         return None
+
+    @classmethod
+    def complete_recipe(
+        cls, recipe: str | None, entries: int, dimension: int, metric: str = "l2", memory: int | None = None
+    ) -> str | None:
+        """What a user wrote, with what it leaves open chosen as `recipe_for` does."""
+        return recipe or cls.recipe_for(entries, dimension, metric, memory)
 
     def expected_memory(self, entries: int) -> int:
         """How many bytes the index takes with so many entries, about."""
@@ -260,8 +277,15 @@ class SearchIndex(ABC):
         """Forget all entries, and nothing that was learned; for mergeable indexes."""
         raise UserError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
 
-    def merge(self, part: SearchIndex) -> None:
-        """Take over all entries of an index that was trained as this one; for mergeable indexes."""
+    def part(self) -> SearchIndex:
+        """This index, trained and empty, as it is filled with some of the entries to be saved and merged with others.
+
+        For mergeable indexes; it may use this one, and looks like it, but cannot always be searched.
+        """
+        return self
+
+    def merge(self, parts: Sequence[Path]) -> None:
+        """Take over all entries of saved parts of this trained, empty index, in their order; for mergeable indexes."""
         raise UserError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
 
     def merge_on_disk(self, parts: Sequence[Path], folder: Path) -> None:

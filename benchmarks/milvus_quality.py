@@ -1,0 +1,118 @@
+"""Does an index on a Milvus server translate as one of faiss of the same kind?  The measurement behind docs/milvus.md.
+
+    python benchmarks/milvus_quality.py --into docs/milvus.md
+    python benchmarks/milvus_quality.py --address http://127.0.0.1:19530 --sentences 12000
+
+Builds a datastore of the demo's text (once), the same kinds of index with faiss and on the server, and translates the
+demo's test text with each, greedily.  Without an address it starts the server of the PyPI package `milvus`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from knn_seq import Datastore, Translator
+from knn_seq.build.index import reindex
+from knn_seq.demo.corpus import load_demo_corpus
+from knn_seq.demo.run import MODEL, TRAINING_SENTENCES, write_tsv
+from knn_seq.evaluate import compare
+from knn_seq.index import open_index
+from knn_seq.index.check import check_index
+from knn_seq.index.recipe import lists_for
+from knn_seq.settings import SearchSettings
+
+GOAL = 0.3  # BLEU that the two may differ
+NPROBE, K = 32, 64
+KINDS = {"IVF with PQ": ("IVF{lists},PQ64", "IVF_PQ(nlist={lists},m=64)"), "exact": ("Flat", "FLAT")}
+START, END = "<!-- milvus_quality.py writes its figures from here -->", "<!-- to here -->"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--address", help="of a server (default: one is started)")
+    parser.add_argument("--sentences", type=int, default=TRAINING_SENTENCES, help="of the datastore")
+    parser.add_argument("--test-sentences", type=int, help="of the demo's (default: all)")
+    parser.add_argument("--folder", type=Path, default=Path("results/milvus"))
+    parser.add_argument("--into", type=Path, help="a Markdown file with marks between which the table is put")
+    arguments = parser.parse_args()
+
+    corpus = load_demo_corpus()
+    test = corpus.test[: arguments.test_sentences]
+    train = arguments.folder / f"train-{arguments.sentences}.tsv"
+    write_tsv(train, corpus.train[: arguments.sentences])
+    store = Datastore.build(arguments.folder / f"store-{arguments.sentences}", MODEL, train)
+    with _server(arguments.address, arguments.folder) as address:
+        rows = {}
+        for kind, recipes in KINDS.items():
+            lists = lists_for(len(store))
+            ours, theirs = (recipe.format(lists=lists) for recipe in recipes)
+            for name, recipe in (("faiss", ours), ("milvus", f"milvus:{theirs}@{address}")):
+                rows[f"{name} {kind}"] = {"recipe": theirs if name == "milvus" else ours, **_built(store, name, recipe)}
+            print(json.dumps(rows), flush=True)
+            systems = {f"{name} {kind}": {"index": name, "nprobe": NPROBE} for name in ("faiss", "milvus")}
+            translator = Translator(Datastore(store.path), beam_size=1)
+            sources, references = [pair.source for pair in test], [pair.target for pair in test]
+            for system in compare(translator, sources, references, systems, ("bleu",), quiet=True).systems:
+                score = system.scores["BLEU"].value
+                rows[system.name] |= {"bleu": score, "seconds": system.seconds, "search": system.shares["search"]}
+    text = _report(rows, len(store), len(test))
+    print(text)
+    (arguments.folder / "milvus.json").write_text(json.dumps(rows, indent=2))
+    if arguments.into:
+        before, _, rest = arguments.into.read_text().partition(START)
+        arguments.into.write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+
+
+def _built(store: Datastore, name: str, recipe: str) -> dict[str, Any]:
+    """How long building the index takes, and how much of exact search it finds."""
+    start = time.perf_counter()
+    reindex(store.path, recipe, name)
+    seconds = time.perf_counter() - start
+    index = open_index(Datastore(store.path), SearchSettings(index=name, nprobe=NPROBE))
+    return {"build": seconds, "recall": check_index(index, store.keys, K, 128).recall}
+
+
+@contextmanager
+def _server(address: str | None, folder: Path) -> Iterator[str]:
+    if address is not None:
+        yield address
+        return
+    milvus = import_module("milvus")
+    server = milvus.MilvusServer(milvus.MilvusServerConfig(data_dir=str(folder.absolute() / "server")))
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{server.listen_port}"
+    finally:
+        server.stop()
+
+
+def _report(rows: dict[str, dict[str, Any]], entries: int, sentences: int) -> str:
+    lines = [
+        f"{entries:,} entries, {sentences} test sentences, greedy, nprobe {NPROBE}; the machine was not idle, so the "
+        "seconds say little.",
+        "",
+        f"| index | recall@{K} | BLEU | difference | build, s | translate, s | of which search |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kind in KINDS:
+        pair = [rows[f"{name} {kind}"] for name in ("faiss", "milvus")]
+        for name, row in zip(("faiss", "milvus"), pair, strict=True):
+            difference = f"{row['bleu'] - pair[0]['bleu']:+.2f}" if name == "milvus" else ""
+            lines.append(
+                f"| {name} `{row['recipe']}` | {row['recall']:.3f} | {row['bleu']:.2f} | {difference} | "
+                f"{row['build']:.0f} | {row['seconds']:.0f} | {row['search']:.0%} |"
+            )
+    largest = max(abs(rows[f"milvus {kind}"]["bleu"] - rows[f"faiss {kind}"]["bleu"]) for kind in KINDS)
+    verdict = "reached" if largest <= GOAL else "**not reached**"
+    return "\n".join([*lines, "", f"The largest difference is {largest:.2f} BLEU; the goal, {GOAL:g}, is {verdict}."])
+
+
+if __name__ == "__main__":
+    main()
