@@ -32,7 +32,9 @@ def merge_on_disk(index: Any, parts: Sequence[Path], lists: Path) -> None:
         lists: The file to write.
     """
     ivf: Any = inverted_lists(index)
-    opened = [faiss.read_index(str(part), faiss.IO_FLAG_MMAP) for part in parts]
+    # Each part would compute the tables of its codes anew, and they may take more memory than the lists.
+    flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
+    opened = [faiss.read_index(str(part), flags) for part in parts]
     sources = faiss.InvertedListsPtrVector()
     for part in opened:
         lists_of_part: Any = inverted_lists(part)
@@ -40,8 +42,11 @@ def merge_on_disk(index: Any, parts: Sequence[Path], lists: Path) -> None:
     merged = faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(lists))
     with _silence():
         total = merged.merge_from_multiple(sources.data(), sources.size())
+    with lists.open("rb") as file:
+        os.fsync(file.fileno())  # nobody else does it for a file that was written through a map
     ivf.replace_invlists(merged, True)
     merged.this.disown()
+    _read_when_needed(ivf)
     ivf.ntotal = total
     faiss.downcast_index(index).ntotal = total
 
@@ -49,7 +54,11 @@ def merge_on_disk(index: Any, parts: Sequence[Path], lists: Path) -> None:
 def read_with_lists(path: Path) -> Any:
     """The index in a file whose lists lie in another file of its folder."""
     with _silence():
-        return faiss.read_index(str(path), faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR)
+        index = faiss.read_index(str(path), faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR)
+    ivf = inverted_lists(index)
+    if ivf is not None and on_disk(ivf):
+        _read_when_needed(ivf)
+    return index
 
 
 def require_whole(index: Any, path: Path) -> None:
@@ -60,6 +69,12 @@ def require_whole(index: Any, path: Path) -> None:
     lists = path.with_name(LISTS_NAME)
     if not lists.exists() or lists.stat().st_size < faiss.downcast_InvertedLists(ivf.invlists).totsize:
         raise UserError(f"{lists} is damaged or missing: build the index again.")
+
+
+def _read_when_needed(ivf: Any) -> None:
+    # faiss would start 32 threads for every search that touch each list before it is scanned: what is in memory already
+    # is read twice, and what is not comes no sooner, since the system reads ahead within a list by itself.
+    faiss.downcast_InvertedLists(ivf.invlists).prefetch_nthread = 0
 
 
 @contextmanager
