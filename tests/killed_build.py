@@ -17,6 +17,7 @@ import transformers.models.marian.tokenization_marian  # noqa: F401
 
 import knn_seq.build.index
 import knn_seq.build.tokens as tokens
+import knn_seq.index.budget
 import knn_seq.index.faiss
 import knn_seq.models.transformers
 import knn_seq.translate
@@ -71,7 +72,7 @@ def _build(store: Path, model: str, corpus: Path, place: str, count: int, settin
 
 def _reindex(store: Path, recipe: str, memory: str, part_entries: int, place: str, count: int) -> None:
     torch.set_num_threads(1)
-    knn_seq.build.index.PART_ENTRIES = part_entries
+    knn_seq.index.budget.PART_ENTRIES = part_entries
     _kill_when(place, count)
     knn_seq.build.index.reindex(store, recipe, "new", memory=memory, quiet=True)
 

@@ -13,8 +13,8 @@ import pytest
 from killed_build import reindex as reindex_in_a_process
 from number_stores import store_of_keys
 
-import knn_seq.build.index as building
 import knn_seq.index.base
+import knn_seq.index.budget as budget
 from knn_seq.build.index import reindex
 from knn_seq.datastore import Datastore
 from knn_seq.errors import UserError
@@ -53,7 +53,7 @@ def shared(one, other) -> float:
 @pytest.mark.parametrize("part_entries", [3000, 8192])
 def test_an_index_in_parts_is_the_index_in_one(store, recipe, part_entries, monkeypatch):
     reindex(store.path, recipe, "whole", quiet=True)
-    monkeypatch.setattr(building, "PART_ENTRIES", part_entries)
+    monkeypatch.setattr(budget, "PART_ENTRIES", part_entries)
     reindex(store.path, recipe, "parts", quiet=True)
     reindex(store.path, "torch", "exact", quiet=True)
     whole, parts, exact = (searched(store, name) for name in ("whole", "parts", "exact"))
@@ -152,7 +152,7 @@ def test_a_killed_index_goes_on(store, recipe, memory, place, count):
 
 def test_what_was_saved_is_not_done_again(store, monkeypatch):
     assert reindex_in_a_process(store.path, "IVF16,SQ8", "1GB", 5000, "knn_seq.index.faiss/FaissIndex:save", 4) < 0
-    monkeypatch.setattr(building, "PART_ENTRIES", 5000)
+    monkeypatch.setattr(budget, "PART_ENTRIES", 5000)
     added = []
     cls = INDEXES.get("faiss")
     add = cls.add
@@ -167,7 +167,7 @@ def test_parts_of_any_size_are_gone_on_with(store, recipe, monkeypatch):
     """A large file is mapped when it is opened for searching; a build has to change it."""
     monkeypatch.setattr("knn_seq.index.faiss.MAPPED_BYTES", 1)
     assert reindex_in_a_process(store.path, recipe, "1GB", 5000, "knn_seq.index.faiss/FaissIndex:save", 3) < 0
-    monkeypatch.setattr(building, "PART_ENTRIES", 5000)
+    monkeypatch.setattr(budget, "PART_ENTRIES", 5000)
     reindex(store.path, recipe, "new", memory="1GB", quiet=True)
     index = open_index(DatastoreFolder(store.path), SearchSettings(index="new"))
     assert len(index) == ENTRIES

@@ -18,7 +18,7 @@ from knn_seq.storage.flat import open_flat
 
 PLACES = [
     ("encoder", "knn_seq.models.network/NetworkModel:keys", 9),
-    ("encoder", "knn_seq.storage.keys/KeyWriter:checkpoint", 7),
+    ("encoder", "knn_seq.storage.shard/ShardWriter:sync", 7),
     ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 2),
     ("encoder", "knn_seq.build.subset:store_codes", 1),
     ("encoder", "knn_seq.build.codes:_encode", 1),

@@ -11,7 +11,7 @@ from test_search_index import exact, vectors
 
 from knn_seq.errors import UserError
 from knn_seq.index import faiss as faiss_index
-from knn_seq.index.faiss import FaissIndex, faiss
+from knn_seq.index.faiss import ADDING_EF, FaissIndex, faiss
 
 DIMENSION = 32
 ENTRIES = 11_000  # enough for faiss to train 8-bit codes without a warning
@@ -108,8 +108,15 @@ def test_ef_search_reaches_graphs(clusters, recipe):
 
 
 def test_ef_search_reaches_the_coarse_quantizer(clusters):
-    index = FaissIndex.build(clusters[0], "IVF64_HNSW8,SQ8", ef_search=77)
-    assert faiss.downcast_index(faiss.extract_index_ivf(index.index).quantizer).hnsw.efSearch == 77
+    keys, queries = clusters
+    index = FaissIndex.build(keys, "IVF64_HNSW8,SQ8", ef_search=77)
+    graph = faiss.downcast_index(faiss.extract_index_ivf(index.index).quantizer)
+    assert graph.hnsw.efSearch == ADDING_EF
+    index.search(queries, 4)
+    assert graph.hnsw.efSearch == 77
+    index.add(keys[:5])
+    index.search(queries, 4)
+    assert graph.hnsw.efSearch == 77
 
 
 def test_the_refine_factor_widens_the_refinement(clusters):

@@ -440,7 +440,7 @@ def searched(store: DatastoreFolder, name: str, **options):
 @pytest.mark.parametrize("part_entries", [1000, 10**6])
 @pytest.mark.parametrize("recipe", ["IVF16,SQ8", "PCA8,IVF16,PQ4x4", "IVF16,PQ4x4fs", "Flat"])
 def test_a_datastore_with_shards_finds_what_one_index_finds(store, recipe, part_entries, monkeypatch):
-    monkeypatch.setattr("knn_seq.build.index.PART_ENTRIES", part_entries)
+    monkeypatch.setattr("knn_seq.index.budget.PART_ENTRIES", part_entries)
     reindex(store.path, recipe, "one", quiet=True)
     reindex(store.path, f"shards:3x{recipe}", "several", quiet=True)
     one, several = searched(store, "one"), searched(store, "several")
@@ -457,7 +457,7 @@ def test_ranking_by_the_datastores_keys(store):
 
 @pytest.mark.parametrize("recipe", ["IVF16,Flat", "IVF16,PQ8x4,Refine(keys)"])
 def test_lists_of_shards_stay_on_the_disk(store, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("knn_seq.build.index.PART_ENTRIES", 2500)
+    monkeypatch.setattr("knn_seq.index.budget.PART_ENTRIES", 2500)
     reindex(store.path, f"shards:3x{recipe}", "memory", memory="1GB", quiet=True)
     reindex(store.path, f"shards:3x{recipe}", "disk", memory="60kB" if "PQ" in recipe else "200kB", quiet=True)
     folder = store.index_folder("disk")

@@ -5,15 +5,21 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knn_seq.storage import KeyWriter
-
 Rows = tuple[NDArray[np.int64], list[int], NDArray[Any]]
 """Where the rows of each sentence go, how many they are, and all of them."""
+
+
+class RowWriter(Protocol):
+    """Whatever writes rows to their place: a `KeyWriter`, or a `ShardWriter`."""
+
+    def write(self, start: int, rows: NDArray[Any], /) -> None:
+        """Write rows, (n, dimension), from row `start` on."""
 
 
 class BackgroundWriter:
@@ -22,12 +28,19 @@ class BackgroundWriter:
     Args:
         writers: Where to; a batch has rows for each of them.
         progress: Batches and rows done before; rows are counted for the first of the writers.
+        checkpoint: Brings what was written to the disk and remembers the progress it is given.
         checkpoint_seconds: How much work at most a kill may cost.
     """
 
-    def __init__(self, writers: list[KeyWriter], progress: dict[str, int], checkpoint_seconds: float) -> None:
+    def __init__(
+        self,
+        writers: Sequence[RowWriter],
+        progress: Mapping[str, int],
+        checkpoint: Callable[[Mapping[str, int]], None],
+        checkpoint_seconds: float,
+    ) -> None:
         self.progress = dict(progress)
-        self._writers, self._checkpoint_seconds = writers, checkpoint_seconds
+        self._writers, self._checkpoint, self._checkpoint_seconds = writers, checkpoint, checkpoint_seconds
         self._queue: queue.Queue[tuple[Rows, ...] | None] = queue.Queue(maxsize=4)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="key writer", daemon=True)
@@ -56,8 +69,7 @@ class BackgroundWriter:
             try:
                 self._write(batch)
                 if time.monotonic() - last >= self._checkpoint_seconds:
-                    for writer in reversed(self._writers):  # the first, whose progress counts, has never more
-                        writer.checkpoint(self.progress)
+                    self._checkpoint(self.progress)
                     last = time.monotonic()
             except BaseException as error:
                 self._error = error

@@ -1,7 +1,8 @@
 """The third step: the search index over the keys.
 
-The index is trained on a random sample, which is saved; then keys are added in parts, each of which is saved; then the
-parts are merged.  Whenever the process is killed, what was saved is not done again.
+The index is trained once, on a random sample of all keys, and saved; then workers fill parts of it, each of which is
+saved; then the parts are merged.  An index that cannot be merged is filled by this process and saved now and then.
+Whenever a process is killed, what was saved is not done again.
 """
 
 from __future__ import annotations
@@ -11,31 +12,36 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from knn_seq.build.engine import Engine, open_engine
+from knn_seq.build.engine.local import LocalEngine
+from knn_seq.build.parts import IndexPart, add_rows
 from knn_seq.errors import UserError
 from knn_seq.index import INDEXES, SearchIndex
 from knn_seq.index.base import CHUNK_BYTES, DESCRIPTION
-from knn_seq.index.budget import INDEX_SHARE, memory_budget
+from knn_seq.index.budget import INDEX_SHARE, WORKING_SHARE, memory_budget, part_entries
+from knn_seq.index.manage import discard_index
 from knn_seq.progress import Progress
 from knn_seq.settings import BuildSettings
 from knn_seq.sizes import format_bytes
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.atomic import publish_folder, read_json, write_json
+from knn_seq.storage.keys import StoredRows
 
 DEFAULT_INDEX = "default"
-PART_ENTRIES = 2_000_000  # of a part at most: some tens of seconds of work
 CHUNK_SHARE = 1 / 32  # of the budget: keys that are converted to float32 at a time
 SAVING_PAYS = 10  # times the seconds that saving the whole index takes: as much work is not done twice after a kill
-WORKING_SHARE = 0.25  # of the budget: a part while it is filled, or the sample that trains it
 
 
 def store_index(
-    folder: DatastoreFolder, settings: BuildSettings, quiet: bool, name: str = DEFAULT_INDEX
+    folder: DatastoreFolder,
+    settings: BuildSettings,
+    quiet: bool,
+    name: str = DEFAULT_INDEX,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
     """Build an index of the keys under that name, or go on with it; returns what the manifest says of it."""
-    return build_index(folder.keys, folder.index_folder(name), settings, origin(folder), quiet)
+    rows = StoredRows(folder.keys_path.absolute())
+    return build_index(rows, folder.index_folder(name), settings, origin(folder), quiet, engine)
 
 
 def origin(folder: DatastoreFolder) -> dict[str, Any]:
@@ -44,30 +50,32 @@ def origin(folder: DatastoreFolder) -> dict[str, Any]:
 
 
 def build_index(
-    keys: NDArray[Any],
+    rows: StoredRows,
     final: Path,
     settings: BuildSettings,
     origin: dict[str, Any],
     quiet: bool,
+    engine: Engine | None = None,
     label: str = "index",
 ) -> dict[str, Any]:
     """Build an index, or go on with it, and put it into the place of one that may be there.
 
     Args:
-        keys: (entries, dimension).
+        rows: The keys, as every worker sees them.
         final: The index's folder.
         settings: Which index, its metric, and the memory that it may take.
         origin: What the keys depend on: what was begun for others is thrown away.
         quiet: Show no progress.
+        engine: Who fills parts of it; None: this process.
         label: What to call it meanwhile.
 
     Returns:
         What the manifest says of it.
     """
-    budget = memory_budget(settings.memory)
-    entries, dimension = keys.shape
+    budget, engine = memory_budget(settings.memory), engine or LocalEngine(settings)
+    entries, dimension = rows.open().shape
     kind, recipe = index_kind(settings.index, entries, dimension, settings.metric, int(INDEX_SHARE * budget))
-    return _IndexBuilder(keys, final, kind, recipe, settings, budget, origin, quiet, label).run()
+    return _IndexBuilder(rows, final, kind, recipe, settings, budget, origin, quiet, engine, label).run()
 
 
 def reindex(
@@ -78,6 +86,7 @@ def reindex(
     memory: str | int | None = None,
     make_default: bool = False,
     quiet: bool = False,
+    **engine: Any,
 ) -> str:
     """Build another index of a datastore's keys, beside those it has.
 
@@ -90,6 +99,7 @@ def reindex(
         memory: Bytes that building may take and the index have, such as "8GB"; None: half of what is free.
         make_default: Let translations use it from now on.
         quiet: Show no progress.
+        **engine: Who does the work: engine, workers, ray_address and gpus_per_worker of `BuildSettings`.
 
     Returns:
         The name.
@@ -100,13 +110,15 @@ def reindex(
     with folder.lock():
         folder.require_complete()
         manifest = folder.manifest
-        settings = BuildSettings(index=index, metric=metric or str(manifest.build["metric"]), memory=memory)
+        settings = BuildSettings(index=index, metric=metric or str(manifest.build["metric"]), memory=memory, **engine)
         if name is None:
             entries, dimension = folder.keys.shape
             allowed = int(INDEX_SHARE * memory_budget(memory))
             kind, recipe = index_kind(index, entries, dimension, settings.metric, allowed)
-            name = recipe or kind
-        manifest.indexes[name] = store_index(folder, settings, quiet, name)
+            name = kind if recipe is None or "/" in recipe else recipe  # an address cannot be the name of a folder
+        with open_engine(settings, quiet=quiet) as opened:
+            opened.start()
+            manifest.indexes[name] = store_index(folder, settings, quiet, name, opened)
         if make_default:
             manifest.default_index = name
         folder.save(manifest)
@@ -122,13 +134,13 @@ def index_kind(
         kind = "faiss"
     elif not recipe and kind not in INDEXES.names():
         return "faiss", index
-    return kind, recipe or INDEXES.get(kind).recipe_for(entries, dimension, metric, memory)
+    return kind, INDEXES.get(kind).complete_recipe(recipe or None, entries, dimension, metric, memory)
 
 
 class _IndexBuilder:
     def __init__(
         self,
-        keys: NDArray[Any],
+        rows: StoredRows,
         final: Path,
         kind: str,
         recipe: str | None,
@@ -136,13 +148,16 @@ class _IndexBuilder:
         budget: int,
         origin: dict[str, Any],
         quiet: bool,
+        engine: Engine,
         label: str,
     ) -> None:
-        self.keys, self.final = keys, final
-        self.work = final.with_name(f".{final.name}.building")
+        self.rows, self.keys, self.final, self.engine = rows, rows.open(), final, engine
+        self.work = final.with_name(f".{final.name}.building").absolute()
+        self.trained = self.work / "trained"
         self.type, self.cls, self.budget, self.quiet = kind, INDEXES.get(kind), budget, quiet
         self.index: SearchIndex = self.cls(self.keys.shape[1], settings.metric, recipe)
         self.label = f"{label} {recipe or kind}"
+        self.chunk = max(int(min(CHUNK_BYTES, CHUNK_SHARE * budget)) // (4 * self.keys.shape[1]), 1)
         self.last_save, self.save_seconds = time.monotonic(), 0.0
         self.expected_bytes = self.index.expected_memory(len(self.keys))
         self.identity = {
@@ -157,14 +172,18 @@ class _IndexBuilder:
         on_disk = self._has_to_stay_on_disk()
         self._begin()
         self._train()
-        parts = self._add(on_disk)
+        spans = self._spans()
         finished = self.work / "finished"
         shutil.rmtree(finished, ignore_errors=True)
-        if on_disk:
-            self.index.merge_on_disk(parts, finished)
+        if self.index.mergeable and (on_disk or len(spans) > 1):
+            parts = self._fill_parts(spans)
+            if on_disk:
+                self.index.merge_on_disk(parts, finished)
+            else:
+                self.index.merge(parts)
+                self.index.save(finished)
         else:
-            for part in parts:
-                self.index.merge(self.cls.load(part, to_change=True))
+            self._fill(spans)
             self.index.save(finished)
         self._publish(finished)
         return {"type": self.type, **self.index.describe()}
@@ -187,48 +206,48 @@ class _IndexBuilder:
         if replaced.exists() and not self.final.exists():  # killed between two renames
             replaced.rename(self.final)
         if not (mark.exists() and read_json(mark) == self.identity):
-            shutil.rmtree(self.work, ignore_errors=True)
+            discard_index(self.work, kept=self.final)
             self.work.mkdir(parents=True)
             write_json(mark, self.identity)
 
     def _train(self) -> None:
-        trained = self.work / "trained"
-        if (trained / DESCRIPTION).exists():
-            self.index = self.cls.load(trained, to_change=True)
+        if (self.trained / DESCRIPTION).exists():
+            self.index = self.cls.load(self.trained, to_change=True)
         elif self.index.training_size(len(self.keys)):
             self.index.train_on_sample(self.keys, memory=int(WORKING_SHARE * self.budget))
-            self.index.save(trained)
+            self.index.save(self.trained)
 
-    def _add(self, on_disk: bool) -> list[Path]:
-        """Fill the index part by part; returns the saved parts that are to be merged, if there are."""
-        entries, step = len(self.keys), self._part_size()
-        spans = [(start, min(start + step, entries)) for start in range(0, entries, step)]
-        parts = [self.work / f"part-{start}-{stop}" for start, stop in spans]
-        saved = [(part / DESCRIPTION).exists() for part in parts]
-        if any(saved) and not self.index.mergeable:  # each holds all that were before it
-            last = max(i for i, there in enumerate(saved) if there)
-            self.index = self.cls.load(parts[last], to_change=True)
-            saved[: last + 1] = [True] * (last + 1)
-        merged = self.index.mergeable and (on_disk or len(parts) > 1)
-        already = sum(stop - start for (start, stop), there in zip(spans, saved, strict=True) if there)
-        with Progress(self.label, entries, "keys", done=already, quiet=self.quiet) as progress:
-            for i, (start, stop) in enumerate(spans):
-                if saved[i]:
-                    continue
-                self._add_rows(start, stop, progress)
-                if merged:
-                    self.index.save(parts[i])
-                    self.index.clear()
-                elif i + 1 < len(parts) and self._worth_saving():
-                    self._save_so_far(parts[i])
-        return parts if merged else []
+    def _spans(self) -> list[range]:
+        """The entries of each part, whoever fills it: they depend on the keys and the memory alone."""
+        entries = len(self.keys)
+        step = part_entries(entries, self.expected_bytes / max(entries, 1), self.budget)
+        return [range(start, min(start + step, entries)) for start in range(0, entries, step)]
 
-    def _add_rows(self, start: int, stop: int, progress: Progress) -> None:
-        step = max(int(min(CHUNK_BYTES, CHUNK_SHARE * self.budget)) // (4 * self.keys.shape[1]), 1)
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            self.index.add(self.keys[first:last], np.arange(first, last))
-            progress.update(last - first)
+    def _path(self, span: range) -> Path:
+        return self.work / f"part-{span.start}-{span.stop}"
+
+    def _fill_parts(self, spans: list[range]) -> list[Path]:
+        """Let the engine fill parts that are to be merged; returns their folders."""
+        if not (self.trained / DESCRIPTION).exists():
+            self.index.save(self.trained)
+        parts = [IndexPart(self.type, self.trained, self._path(span), self.rows, span, self.chunk) for span in spans]
+        done = sum(part.done() for part in parts)
+        with Progress(self.label, len(self.keys), "keys", done, self.quiet) as progress:
+            self.engine.run([part for part in parts if not part.finished], progress)
+        return [part.folder for part in parts]
+
+    def _fill(self, spans: list[range]) -> None:
+        """Fill the index as a whole; it is saved now and then, since it cannot be merged."""
+        saved = [i for i, span in enumerate(spans) if (self._path(span) / DESCRIPTION).exists()]
+        first = 0
+        if saved:
+            self.index, first = self.cls.load(self._path(spans[saved[-1]]), to_change=True), saved[-1] + 1
+        done = spans[first - 1].stop if first else 0
+        with Progress(self.label, len(self.keys), "keys", done, self.quiet) as progress:
+            for span in spans[first:]:
+                add_rows(self.index, self.keys, span, self.chunk, progress.update)
+                if span is not spans[-1] and self._worth_saving():
+                    self._save_so_far(self._path(span))
 
     def _worth_saving(self) -> bool:
         """An index that is saved as a whole is saved the less often the longer that takes."""
@@ -243,12 +262,8 @@ class _IndexBuilder:
         self.last_save = time.monotonic()
         self.save_seconds = self.last_save - started
 
-    def _part_size(self) -> int:
-        per_entry = max(self.expected_bytes / max(len(self.keys), 1), 1)
-        return max(min(PART_ENTRIES, int(WORKING_SHARE * self.budget / per_entry)), 1)
-
     def _publish(self, finished: Path) -> None:
         if self.final.exists():
             self.final.rename(self.work / "replaced")
         publish_folder(finished, self.final)
-        shutil.rmtree(self.work)
+        discard_index(self.work, kept=self.final)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from knn_seq.build.calibrate import calibrate
+from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.index import DEFAULT_INDEX, store_index
 from knn_seq.build.keys import store_keys
 from knn_seq.build.subset import require_possible, store_subset
@@ -25,6 +26,7 @@ from knn_seq.storage.manifest import MANIFEST_NAME, CorpusInfo
 
 STEPS = ("text", "keys", "index", "defaults")
 KEY_DTYPES = ("float16", "float32")
+ENGINE_SETTINGS = ("engine", "workers", "ray_address", "gpus_per_worker")  # the datastore is the same whoever built it
 
 
 def build_datastore(
@@ -51,8 +53,10 @@ def build_datastore(
     with folder.lock():
         manifest = _begin(folder, model, corpus, settings)
         longest = min(settings.max_length, model.max_length or settings.max_length)
-        settings = replace(settings, batch_tokens=manifest.build["batch_tokens"], max_length=longest)
-        return _Builder(folder, manifest, model, corpus, settings, quiet).run()
+        kept = {"batch_tokens": manifest.build["batch_tokens"], "shard_tokens": manifest.build.get("shard_tokens")}
+        settings = replace(settings, **kept, max_length=longest)
+        with open_engine(settings, model, quiet) as engine:
+            return _Builder(folder, manifest, model, corpus, settings, quiet, engine).run()
 
 
 class _Builder:
@@ -64,9 +68,10 @@ class _Builder:
         corpus: Corpus,
         settings: BuildSettings,
         quiet: bool,
+        engine: Engine,
     ) -> None:
         self.folder, self.manifest, self.model, self.corpus = folder, manifest, model, corpus
-        self.settings, self.quiet = settings, quiet
+        self.settings, self.quiet, self.engine = settings, quiet, engine
 
     def run(self) -> bool:
         actions: dict[str, Callable[[], None]] = {
@@ -76,18 +81,21 @@ class _Builder:
             "defaults": self._defaults,
         }
         unfinished = [step for step in STEPS if self.manifest.steps[step]["state"] != "done"]
+        if {"keys", "index"} & set(unfinished):
+            self.engine.start(load="keys" in unfinished)
         for step in unfinished:
             actions[step]()
             self.manifest.steps[step] = {"state": "done"}
             self.folder.save(self.manifest)
         (self.folder.path / PROGRESS_NAME).unlink(missing_ok=True)
         prepared = self.settings.sentences is not None and store_subset(
-            self.folder, self.model, self.settings, self.quiet
+            self.folder, self.model, self.settings, self.quiet, self.engine
         )
         return bool(unfinished) or prepared
 
     def _text(self) -> None:
-        counts = store_text(self.folder, self.corpus, self.model.tokenizer, self.settings, self.quiet)
+        settings = replace(self.settings, workers=self.engine.tokenizers)
+        counts = store_text(self.folder, self.corpus, self.model.tokenizer, settings, self.quiet)
         self.manifest.counts = counts
         left_out = sum(counts.rejected.values())
         if left_out and not self.quiet:
@@ -96,10 +104,10 @@ class _Builder:
 
     def _keys(self) -> None:
         identity = {"model": self.model.fingerprint.weights, "key": self.manifest.keys.kind}
-        store_keys(self.folder, self.model, self.settings, identity, self.quiet)
+        store_keys(self.folder, self.model, self.settings, identity, self.quiet, self.engine)
 
     def _index(self) -> None:
-        self.manifest.indexes[DEFAULT_INDEX] = store_index(self.folder, self.settings, self.quiet)
+        self.manifest.indexes[DEFAULT_INDEX] = store_index(self.folder, self.settings, self.quiet, engine=self.engine)
         self.manifest.default_index = DEFAULT_INDEX
 
     def _defaults(self) -> None:
@@ -136,7 +144,7 @@ def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Mani
         ),
         keys=KeyInfo(kind=chosen.key, dimension=model.dimension, dtype=settings.key_dtype),
         corpus=CorpusInfo(identity=corpus.identity(), description=corpus.describe()),
-        build=asdict(settings),
+        build={name: value for name, value in asdict(settings).items() if name not in ENGINE_SETTINGS},
         steps={step: {"state": "waiting"} for step in STEPS},
     )
 

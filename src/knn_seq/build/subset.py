@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from knn_seq.build.codes import metric_of, store_codes
+from knn_seq.build.engine import Engine
 from knn_seq.build.index import index_kind
 from knn_seq.build.sentences import store_sentences
 from knn_seq.index import INDEXES
@@ -50,7 +51,9 @@ def require_possible(model: Model, settings: BuildSettings, metric: str) -> None
         INDEXES.get(kind)(width, "l2", recipe)
 
 
-def store_subset(folder: DatastoreFolder, model: Model, settings: BuildSettings, quiet: bool) -> bool:
+def store_subset(
+    folder: DatastoreFolder, model: Model, settings: BuildSettings, quiet: bool, engine: Engine | None = None
+) -> bool:
     """The same for whoever holds the datastore's lock."""
     manifest = folder.manifest
     settings = replace(settings, sentences=absolute_spec(settings.sentences or "encoder"))
@@ -62,7 +65,7 @@ def store_subset(folder: DatastoreFolder, model: Model, settings: BuildSettings,
         manifest.subset = {}
         folder.save(manifest)
     codes = store_codes(folder, settings, getattr(model, "device", "cpu"), quiet)
-    sentence_index = store_sentences(folder, model, settings, quiet)
+    sentence_index = store_sentences(folder, model, settings, quiet, engine)
     manifest.subset = {**wanted, **codes, "sentence_index": sentence_index}
     folder.save(manifest)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from typing import Any
@@ -40,9 +41,10 @@ def store_text(
         write_json(checkpoint_path, {"lines": lines, "rejected": dict(rejected), **lengths})
 
     if not done.get("complete"):
+        workers = settings.workers or os.cpu_count() or 1
         last = time.monotonic()
         with Progress("text", None, "lines", done=lines, quiet=quiet) as progress:
-            for chunk in tokenize(corpus.lines(lines), tokenizer, settings.max_length, settings.workers):
+            for chunk in tokenize(corpus.lines(lines), tokenizer, settings.max_length, workers):
                 _append(chunk, writers, corpus, settings.strict)
                 rejected.update(bad.reason for bad in chunk.bad)
                 lines += chunk.lines

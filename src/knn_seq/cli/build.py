@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from knn_seq.cli.engines import add_engine_options
 from knn_seq.cli.options import add_corpus_options, add_model_options, add_subset_options, chosen, columns_of
 
 HELP = "build a datastore from parallel text"
@@ -33,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_subset_options(parser)
     parser.add_argument("--batch-tokens", type=int, help="tokens in a batch of the key computation (default 4096)")
-    parser.add_argument("--workers", type=int, help="processes that tokenize (default: one a core)")
+    parser.add_argument(
+        "--shard-tokens", type=int, help="target tokens of a shard, the unit that workers share (default: by size)"
+    )
+    add_engine_options(parser)
     add_model_options(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
 

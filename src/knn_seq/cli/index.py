@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from knn_seq.cli.engines import ENGINE_OPTIONS, add_engine_options
 from knn_seq.cli.options import add_model_options, add_subset_options, chosen
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name", help="of the index to build (default: its recipe), or to check (default: that in use)"
     )
     parser.add_argument("--model", help="that computes sentence vectors, if it is no longer where it was")
+    add_engine_options(parser)
     add_model_options(parser)
     parser.add_argument("--remove", metavar="NAME", help="remove the index of that name")
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
@@ -70,8 +72,8 @@ def run(arguments: argparse.Namespace) -> None:
     name = arguments.name
     if recipe:
         name = _build(arguments, recipe)
-    elif arguments.memory or arguments.metric:
-        raise UserError("--memory and --metric are for an index that is built: give --index, too.")
+    elif arguments.memory or arguments.metric or any(getattr(arguments, name) is not None for name in ENGINE_OPTIONS):
+        raise UserError("--memory, --metric and --engine are for an index that is built: give --index, too.")
     elif arguments.default:
         if name is None:
             raise UserError("--default makes the index of --name the default one: give its name.")
@@ -126,16 +128,22 @@ def _build(arguments: argparse.Namespace, recipe: str) -> str:
     name = reindex(
         arguments.store,
         index=recipe,
-        name=arguments.name,
+        name=arguments.name or _plain_name(recipe),
         metric=arguments.metric,
         memory=arguments.memory,
         make_default=arguments.default,
         quiet=arguments.quiet,
+        **{name: value for name in ENGINE_OPTIONS if (value := getattr(arguments, name)) is not None},
     )
     if not arguments.quiet:
         manifest = DatastoreFolder(arguments.store).manifest
         print(_line(name, manifest.indexes[name], name == manifest.default_index))
     return name
+
+
+def _plain_name(recipe: str) -> str | None:
+    """What an index is called whose recipe cannot be the name of a folder, for an address is in it."""
+    return recipe.partition(":")[0] if "/" in recipe else None
 
 
 def _prepare_subsets(arguments: argparse.Namespace) -> None:

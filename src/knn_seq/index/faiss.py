@@ -16,6 +16,7 @@ from knn_seq.index.base import INDEXES, SearchIndex
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.adding import TorchAdder
 from knn_seq.index.faiss_library.disk import LISTS_NAME, can_stay_on_disk, merge_on_disk, read_with_lists, require_whole
+from knn_seq.index.faiss_library.fast_scan import loose_copy, merge_packed, packed_lists
 from knn_seq.index.faiss_library.gpu import on_gpus
 from knn_seq.index.faiss_library.layers import bytes_in, expected_bytes, inverted_lists, layers, transforms
 from knn_seq.index.faiss_library.stored_keys import ranked_by_cosine, view_of
@@ -26,6 +27,7 @@ from knn_seq.storage.atomic import disk_errors
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
 WIDE = 256  # dimensions beyond which reading a key to rank it costs more than finding another candidate
 SPARE = 8  # candidates beyond k in an exact search
+ADDING_EF = 32  # candidates kept in a graph of lists: enough for the one list of a key, and far faster than a search's
 
 
 @INDEXES.register("faiss")
@@ -38,7 +40,7 @@ class FaissIndex(SearchIndex):
         recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".  One that ends in ",Refine(keys)" ranks what it
             finds by the stored keys, which have to be lent to it (`lend_keys`).
         **options: nprobe, the inverted lists that a query visits; ef_search, the candidates that a walk over an HNSW
-            graph keeps; refine_factor, how many times k candidates a refinement looks at (None: 8, for wide keys 4);
+            graph keeps; refine_factor, how many times k candidates a refinement looks at (None: 5, for wide keys 3);
             device, where torch trains and encodes (None: CUDA if there is, else the CPU).
     """
 
@@ -48,7 +50,7 @@ class FaissIndex(SearchIndex):
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         super().__init__(dimension, metric, recipe or "Flat", **options)
         if self.options["refine_factor"] is None:
-            self.options["refine_factor"] = 8 if dimension <= WIDE else 4
+            self.options["refine_factor"] = 5 if dimension <= WIDE else 3
         for name in ("nprobe", "ef_search", "refine_factor"):
             value = self.options[name]
             if not isinstance(value, int) or value < 1:
@@ -65,6 +67,7 @@ class FaissIndex(SearchIndex):
             raise UserError(f"PCA in '{self.recipe}' moves the origin, so inner products are lost: use l2 or cosine.")
         self._mapped = False
         self._keys: NDArray[Any] | None = None
+        self._packed: Any = None  # a part of fast-scan lists uses what these have learned
         self._adder: TorchAdder | None = None
         self._raced = False
         self._searcher: Any = None
@@ -105,8 +108,7 @@ class FaissIndex(SearchIndex):
     @property
     def mergeable(self) -> bool:
         """Whether parts of it can be built one by one."""
-        # Merging fast-scan codes damages the memory of the process in faiss 1.15.1.
-        return can_stay_on_disk(self.index)
+        return can_stay_on_disk(self.index) or packed_lists(self.index) is not None
 
     @property
     def can_stay_on_disk(self) -> bool:
@@ -120,14 +122,28 @@ class FaissIndex(SearchIndex):
             self._adder.clear()
         self._searcher = None
 
-    def merge(self, part: SearchIndex) -> None:
-        """Take over all entries of an index that was trained as this one; it is empty afterwards."""
+    def part(self) -> FaissIndex:
+        """See `SearchIndex.part`; fast-scan codes are plain in a part."""
+        if packed_lists(self.index) is None:
+            return self
+        part = FaissIndex(self.dimension, self.metric, self.recipe, **self.options)
+        part.index, part._packed = loose_copy(self.index), self.index
+        return part
+
+    def merge(self, parts: Sequence[Path]) -> None:
+        """See `SearchIndex.merge`."""
         ivf = inverted_lists(self.index)
-        if ivf is None or not self.mergeable or not isinstance(part, FaissIndex):
+        if ivf is None or not self.mergeable:
             raise UserError(f"The recipe '{self.recipe}' cannot be merged out of parts.")
-        ivf.merge_from(inverted_lists(part.index), 0)
-        faiss.downcast_index(self.index).ntotal = ivf.ntotal
-        self._searcher = None
+        if packed_lists(self.index) is not None:
+            merge_packed(self.index, [path / self.file_name for path in parts])
+        else:
+            for path in parts:
+                part = FaissIndex.load(path, to_change=True)
+                assert isinstance(part, FaissIndex)
+                ivf.merge_from(inverted_lists(part.index), 0)
+            faiss.downcast_index(self.index).ntotal = ivf.ntotal
+        self._adder = self._searcher = None
 
     def merge_on_disk(self, parts: Sequence[Path], folder: Path) -> None:
         """Merge saved parts into lists that lie in a file of that folder, and save the index there."""
@@ -161,8 +177,10 @@ class FaissIndex(SearchIndex):
         if not self.index.is_trained:
             raise UserError(f"The recipe '{self.recipe}' has to be trained before keys are added.")
         self._searcher = None
+        self._set_options(ADDING_EF)
         if not self._raced:
-            self._adder, self._raced = TorchAdder.for_index(self.index, self.options["device"], keys), True
+            may_race = self._packed is None
+            self._adder, self._raced = TorchAdder.for_index(self.index, self.options["device"], keys, may_race), True
         if self._adder is not None:
             self._adder.add(keys, ids)
             return
@@ -198,6 +216,7 @@ class FaissIndex(SearchIndex):
     def _opened_searcher(self) -> Any:
         """The index on GPUs if there are some, and with the stored keys behind it if it ranks by them."""
         if self._searcher is None:
+            self._set_options()
             self._searcher = on_gpus(self.index)
             if self.needs_keys and self.metric != "cosine":
                 view = view_of(self._lent_keys(), self.metric == "ip")
@@ -273,12 +292,12 @@ class FaissIndex(SearchIndex):
         # faiss copies the lists of fast-scan codes out of a map: with it, opening takes twice the time and memory.
         return not any(isinstance(layer, faiss.IndexIVFFastScan) for layer in layers(self.index))
 
-    def _set_options(self) -> None:
+    def _set_options(self, ef_search: int | None = None) -> None:
         for layer in layers(self.index):
             if isinstance(layer, faiss.IndexIVF):
                 layer.nprobe = min(self.options["nprobe"], layer.nlist)
             elif isinstance(layer, faiss.IndexHNSW):
-                layer.hnsw.efSearch = self.options["ef_search"]
+                layer.hnsw.efSearch = ef_search or self.options["ef_search"]
             elif isinstance(layer, faiss.IndexRefine):
                 layer.k_factor = self.options["refine_factor"]
 

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from knn_seq.errors import UserError
 from knn_seq.storage.atomic import partial_of, publish, read_json, write_json
-from knn_seq.storage.flat import FlatWriter, create_flat, open_flat
+from knn_seq.storage.flat import Extent, FlatWriter, create_flat, open_flat
 
 KEYS = "keys"
 
@@ -22,6 +23,17 @@ def open_keys(path: Path, name: str = KEYS) -> NDArray[Any]:
     if keys is None or keys.ndim != 2:
         raise UserError(f"{path} holds no {name}.")
     return keys
+
+
+class StoredRows(NamedTuple):
+    """Where rows lie, for those who open them elsewhere."""
+
+    path: Path
+    name: str = KEYS
+
+    def open(self) -> NDArray[Any]:
+        """The rows, (n, dimension), as a read-only memory map."""
+        return open_keys(self.path, self.name)
 
 
 class KeyWriter:
@@ -42,6 +54,7 @@ class KeyWriter:
         dtype: DTypeLike,
         identity: Mapping[str, Any] | None = None,
         name: str = KEYS,
+        shards: Path | None = None,
     ) -> tuple[KeyWriter, dict[str, Any] | None]:
         """Go on with a file that fits, or begin a new one.
 
@@ -51,6 +64,7 @@ class KeyWriter:
             dtype: float16 or float32, of codes uint8.
             identity: What the keys depend on (model, corpus); a file with another one does not fit.
             name: What the rows are called in the file.
+            shards: A folder that tells how far several writers of the file have come; a new file begins without it.
 
         Returns:
             The writer, and what the last `checkpoint` stored, or None.  If the final file is there already, the writer
@@ -60,10 +74,19 @@ class KeyWriter:
         for finished in (True, False):
             writer = cls._open_fitting(path, shape, np.dtype(dtype), mark, finished, name)
             if writer is not None:
-                return writer, writer._progress()
+                return writer, writer.progress()
+        if shards is not None and shards.exists():
+            shutil.rmtree(shards)
         _progress_path(path).unlink(missing_ok=True)  # first, or a kill now would leave it with a file it is not of
         create_flat(partial_of(path), {name: (shape, dtype)}, {"identity": mark})
         return cls(path, name=name), None
+
+    @classmethod
+    def open_unfinished(
+        cls, path: Path, shape: tuple[int, int], dtype: DTypeLike, identity: Mapping[str, Any], name: str = KEYS
+    ) -> KeyWriter | None:
+        """Go on with a file that was begun and fits, or None."""
+        return cls._open_fitting(path, shape, np.dtype(dtype), json.dumps(identity, sort_keys=True), False, name)
 
     def write(self, start: int, keys: ArrayLike) -> None:
         """Write keys, (rows, dimension), from row `start` on.
@@ -79,9 +102,18 @@ class KeyWriter:
             )
         self._writer.write(self.name, start, rows)
 
+    @property
+    def extent(self) -> Extent:
+        """Where in the file the rows lie."""
+        return self._writer.extents[self.name]
+
+    def sync(self) -> None:
+        """Return when all that was written is on the disk."""
+        self._writer.sync()
+
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
         """Bring all keys to the disk, and remember how far they go in the caller's own words."""
-        self._writer.sync()
+        self.sync()
         write_json(_progress_path(self.path), progress)
 
     def finish(self) -> None:
@@ -122,7 +154,8 @@ class KeyWriter:
         writer.close()
         return None
 
-    def _progress(self) -> dict[str, Any] | None:
+    def progress(self) -> dict[str, Any] | None:
+        """What the last `checkpoint` stored, if there was one."""
         path = _progress_path(self.path)
         return dict(read_json(path)) if path.exists() else None
 

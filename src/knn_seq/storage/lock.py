@@ -4,20 +4,27 @@ import errno
 import fcntl
 import functools
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 
 from knn_seq.errors import UserError
+
+_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 class FolderLock:
     """Lets one process at a time write into a folder, which is made if it is not there.
 
     The kernel lets go of the lock when the process ends, however it ends, even if its children live on.
+
+    Args:
+        folder: The folder.
+        patience: Seconds to wait for another process to let go of it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / ".lock"
+    def __init__(self, folder: Path, patience: float = 0.0) -> None:
+        self.path, self.patience = folder / ".lock", patience
         self._handle = -1
 
     def __enter__(self) -> FolderLock:
@@ -28,11 +35,11 @@ class FolderLock:
         except OSError as error:
             raise UserError(f"{folder} cannot be written to: {error.strerror}.") from error
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take()
         except OSError as error:
             owner = os.pread(self._handle, 32, 0).decode(errors="replace").strip()
             self.release()
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            if error.errno not in _TAKEN:
                 raise UserError(f"The file system of {folder} cannot lock files: {error.strerror}.") from error
             raise UserError(
                 f"Another process{f' ({owner})' if owner else ''} is writing into {folder}: "
@@ -43,6 +50,16 @@ class FolderLock:
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, f"pid {os.getpid()}".encode(), 0)
         return self
+
+    def _take(self) -> None:
+        last = time.monotonic() + self.patience
+        while True:
+            try:
+                return fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in _TAKEN or time.monotonic() >= last:
+                    raise
+                time.sleep(0.1)
 
     def release(self) -> None:
         """Let go of the lock; the lock file stays, since removing it would open a race."""

@@ -19,6 +19,7 @@ from knn_seq.index.faiss_library.assignment import (
     fastest,
     product_dtypes,
 )
+from knn_seq.index.faiss_library.fast_scan import loose_lists, pack
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 from knn_seq.index.faiss_library.training import apply_transform
 from knn_seq.quantize import ProductQuantizer, nearest_centroids
@@ -41,17 +42,18 @@ class TorchAdder:
         self.centroids = centroids_of(self.ivf).to(device)
         self.quantizer = _codebooks(self.ivf, device) if encodes and _encodable(self.ivf) else None
         # The codes of fast-scan are interleaved in a way that faiss makes out of plain codes only as a whole.
-        self.loose = _without_fast_scan(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
+        self.loose = loose_lists(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
         self.packed = True
 
     @classmethod
-    def for_index(cls, index: Any, device: str | None, some_keys: Tensor) -> TorchAdder | None:
+    def for_index(cls, index: Any, device: str | None, some_keys: Tensor, may_race: bool = True) -> TorchAdder | None:
         """One for the index, or None if faiss is faster, or has to do it itself.
 
         Args:
             index: An index of any kind, trained.
             device: Where torch computes; None: CUDA if there is, else the CPU.
             some_keys: (n, dimension), the first of many; faiss and torch race for them if there is only the CPU.
+            may_race: False: on a CPU faiss does it, so that keys get the same codes wherever they are added.
         """
         ivf, place = inverted_lists(index), device_for(device)
         if ivf is None or ivf.ntotal or not all(isinstance(each, faiss.LinearTransform) for each in transforms(index)):
@@ -59,7 +61,7 @@ class TorchAdder:
         dtypes, fast_scan = product_dtypes(place), isinstance(ivf, faiss.IndexIVFFastScan)
         if place.type != "cpu":
             return cls(index, place, dtypes[0], True) if _encodable(ivf) or not fast_scan else None
-        if fast_scan or len(some_keys) * ivf.nlist * ivf.d < RACE_WORK:
+        if fast_scan or not may_race or len(some_keys) * ivf.nlist * ivf.d < RACE_WORK:
             return None
         trial, ids = some_keys[:TRIAL].cpu(), torch.arange(len(some_keys[:TRIAL]))
         scratch = faiss.clone_index(index)
@@ -87,9 +89,7 @@ class TorchAdder:
     def finish(self) -> None:
         """Make what was added searchable."""
         if not self.packed:
-            whole = faiss.IndexIVFPQFastScan(self.loose, self.ivf.bbs)
-            self.ivf.replace_invlists(whole.invlists, True)
-            whole.own_invlists = False
+            pack(self.ivf, self.loose)
             self.packed = True
 
     def clear(self) -> None:
@@ -117,13 +117,6 @@ def _encodable(ivf: Any) -> bool:
 def _codebooks(ivf: Any, device: torch.device) -> ProductQuantizer:
     centroids = torch.from_numpy(faiss.vector_to_array(ivf.pq.centroids))
     return ProductQuantizer(centroids.view(ivf.pq.M, ivf.pq.ksub, ivf.pq.dsub).to(device))
-
-
-def _without_fast_scan(ivf: Any) -> Any:
-    """An empty index of the same lists and codebooks whose codes are not interleaved."""
-    loose = faiss.IndexIVFPQ(ivf.quantizer, ivf.d, ivf.nlist, ivf.pq.M, ivf.pq.nbits, ivf.metric_type)
-    loose.pq, loose.by_residual, loose.is_trained = ivf.pq, ivf.by_residual, True
-    return loose
 
 
 def packed_codes(codes: Tensor, bits: int) -> Tensor:

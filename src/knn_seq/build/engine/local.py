@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knn_seq.build.engine.base import ENGINES, Engine, Tally, Work, Worker
+from knn_seq.errors import UserError
+from knn_seq.models import Model
+from knn_seq.progress import Progress
+
+
+@ENGINES.register("local")
+class LocalEngine(Engine):
+    """One worker: this process, with the model that is loaded."""
+
+    @property
+    def tokenizers(self) -> int:
+        """As many as the user wants."""
+        return self.settings.workers or super().tokenizers
+
+    def run(self, pieces: Sequence[Work], progress: Progress) -> None:
+        """See `Engine.run`."""
+        tally = Tally(pieces, progress)
+        for number, piece in enumerate(pieces):
+            piece.run(_LocalWorker(self.model, tally, number))
+
+
+class _LocalWorker(Worker):
+    def __init__(self, model: Model | None, tally: Tally, number: int) -> None:
+        self._model, self._tally, self._number = model, tally, number
+
+    @property
+    def model(self) -> Model:
+        if self._model is None:
+            raise UserError("This work needs a model, and none is loaded.")
+        return self._model
+
+    def report(self, done: int) -> None:
+        self._tally.set(self._number, done)

@@ -1,0 +1,226 @@
+"""Builds on Ray: the same datastore as this process makes alone, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from number_stores import store_of_keys
+from tiny_models import number_line
+
+import knn_seq.build.keys as keys_step
+import knn_seq.index.budget as budget
+from knn_seq import Datastore, UserError
+from knn_seq.build import build_datastore
+from knn_seq.build.index import reindex
+from knn_seq.corpus import open_corpus
+from knn_seq.index import open_index
+from knn_seq.models import load_model
+from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings
+from knn_seq.storage import DatastoreFolder
+from knn_seq.storage.flat import open_flat
+
+ray = pytest.importorskip("ray", reason="LOUD: Ray is not installed, so builds on a cluster are not tested")
+
+SETTINGS = {"index": "Flat", "shard_tokens": 1500, "batch_tokens": 200, "calibration_sentences": 0}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """One Ray for all tests; engines use it and leave it running."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ray-corpus") / "train.tsv"
+    generator = np.random.default_rng(3)
+    path.write_text("".join(number_line(generator) for _ in range(3000)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, save_model, corpus):
+    """What this process makes alone, with sentence vectors."""
+    path = tmp_path_factory.mktemp("local") / "store"
+    return Datastore.build(path, save_model(), corpus, sentences="encoder", quiet=True, **SETTINGS)
+
+
+def marks(store: Path) -> dict[str, int]:
+    """When each shard was finished."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in store.glob("keys.shards/*/finished.json")}
+
+
+@pytest.fixture
+def finished(monkeypatch):
+    """When each shard of the builds of a test was finished, as it is just before the keys are published."""
+    seen = {}
+    restore = keys_step._restore
+
+    def spy(pieces, writer, vectors):
+        seen.update(marks(pieces[0].store))
+        restore(pieces, writer, vectors)
+
+    monkeypatch.setattr(keys_step, "_restore", spy)
+    return seen
+
+
+def assert_same(got: Datastore, wanted: Datastore) -> None:
+    for name in ("values.h5", "sources.h5", "corpus.h5", "keys.h5", "sentences.h5"):
+        ours, theirs = open_flat(got.path / name), open_flat(wanted.path / name)
+        assert ours.keys() == theirs.keys()
+        for dataset in ours:
+            np.testing.assert_array_equal(ours[dataset], theirs[dataset], err_msg=f"{name} {dataset}")
+    assert got.manifest.to_dict() == wanted.manifest.to_dict()
+    assert {path.name for path in got.path.rglob("*")} == {path.name for path in wanted.path.rglob("*")}
+    queries = wanted.keys[::97].astype(np.float32)
+    near, there = (open_index(store, SearchSettings()).search(queries, 8) for store in (got, wanted))
+    assert (near.ids == there.ids).all()
+    assert (near.distances == there.distances).all()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_makes_the_same_datastore(
+    workers, cluster, undisturbed, corpus, save_model, tmp_path, monkeypatch
+):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")  # workers live elsewhere: paths must mean the same there
+    options = {"engine": "ray", "workers": workers, "sentences": "encoder", "quiet": True}
+    store = Datastore.build("../store", save_model(), corpus, **options, **SETTINGS)
+    assert_same(store, undisturbed)
+
+
+@pytest.fixture
+def killed_worker():
+    """Kills a worker that is in the middle of a shard while another one has finished one."""
+    threads, stop = [], threading.Event()
+
+    def watch(store: Path, result: dict) -> None:
+        while not stop.wait(0.002):
+            begun = [path.parent for path in store.glob("keys.shards/*/progress.json")]
+            working = [shard for shard in begun if not (shard / "finished.json").exists()]
+            if marks(store) and working:
+                result["finished"] = marks(store)
+                result["pid"] = int((working[-1] / ".lock").read_text().split()[1])
+                os.kill(result["pid"], signal.SIGKILL)
+                return
+
+    def start(store: Path) -> dict:
+        result = {}
+        threads.append(threading.Thread(target=watch, args=(store, result)))
+        threads[0].start()
+        return result
+
+    yield start
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_killed_worker_costs_its_last_batches(
+    cluster, killed_worker, finished, undisturbed, corpus, save_model, tmp_path
+):
+    killed = killed_worker(tmp_path / "store")
+    options = {"engine": "ray", "workers": 2, "sentences": "encoder", "checkpoint_seconds": 0, "quiet": True}
+    store = Datastore.build(tmp_path / "store", save_model(), corpus, **SETTINGS, **options)
+    assert killed["pid"] != os.getpid()
+    assert not Path(f"/proc/{killed['pid']}").exists()
+    assert killed["finished"].items() <= finished.items()  # they were not done again
+    assert len(finished) > len(killed["finished"])
+    store.manifest.build["checkpoint_seconds"] = undisturbed.manifest.build["checkpoint_seconds"]
+    assert_same(store, undisturbed)
+
+
+def test_a_killed_driver_goes_on(cluster, finished, undisturbed, corpus, save_model, tmp_path):
+    """The driver has a Ray of its own, which must end with it; the build goes on at once, on Ray or without."""
+    store = tmp_path / "store"
+    options = ["--index", "Flat", "--shard-tokens", 1500, "--batch-tokens", 200, "--sentences", "encoder"]
+    command = ["build", store, "--model", save_model(), "--corpus", corpus, "--engine", "ray", "--workers", 2, *options]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "knn_seq.cli.main", *map(str, command)],
+        env={**environment, "KNN_SEQ_TEST": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not marks(store):
+            assert driver.poll() is None, "the build ended before it was killed"
+            time.sleep(0.005)
+    finally:
+        driver.kill()
+        driver.wait()
+    before = marks(store)
+    assert not (store / "keys.h5").exists()
+    shutil.copytree(store, tmp_path / "copy")
+    for path, engine in ((store, {"engine": "ray", "workers": 2}), (tmp_path / "copy", {"engine": "local"})):
+        finished.clear()
+        settings = {**SETTINGS, "calibration_sentences": 256, "sentences": "encoder", **engine}
+        got = Datastore.build(path, save_model(), corpus, quiet=True, **settings)
+        assert before.items() <= finished.items()
+        got.manifest.build["calibration_sentences"], got.manifest.defaults = 0, undisturbed.manifest.defaults
+        assert_same(got, undisturbed)
+    last = time.monotonic() + 60
+    while left := processes_with(str(tmp_path)):
+        assert time.monotonic() < last, f"processes of the killed driver live on: {left}"
+        time.sleep(0.1)
+
+
+def processes_with(mark: str) -> list[str]:
+    """Processes that inherited the mark in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"KNN_SEQ_TEST={mark}".encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def test_parts_that_workers_filled_are_the_index_in_one(cluster, number_store, tmp_path, monkeypatch):
+    keys = np.random.default_rng(0).standard_normal((20_000, 16)).astype(np.float16)
+    store = store_of_keys(tmp_path / "store", number_store, keys)
+    recipes = ("PCA8,IVF16,PQ4x4fsr,Refine(keys)", "IVF16,SQ8")
+    for recipe in recipes:
+        reindex(store.path, recipe, f"{recipes.index(recipe)}-whole", quiet=True)
+    monkeypatch.setattr(budget, "PART_ENTRIES", 3000)
+    for recipe in recipes:
+        name = f"{recipes.index(recipe)}-parts"
+        reindex(store.path, recipe, name, quiet=True, engine="ray", workers=2)
+        files = [
+            store.path / "index" / f"{recipes.index(recipe)}-{kind}" / "index.faiss" for kind in ("whole", "parts")
+        ]
+        assert files[0].read_bytes() == files[1].read_bytes(), recipe
+    assert not list((store.path / "index").glob(".*"))
+
+
+def test_a_model_that_workers_cannot_see_is_named(cluster, corpus, save_model, tmp_path):
+    shutil.copytree(save_model(), tmp_path / "model")
+    model = load_model(ModelSettings(str(tmp_path / "model")))
+    shutil.move(tmp_path / "model", tmp_path / "moved")
+    settings = BuildSettings(engine="ray", workers=1, **SETTINGS)
+    with pytest.raises(UserError, match=str(tmp_path / "model")):
+        build_datastore(tmp_path / "store", model, open_corpus(corpus), settings, quiet=True)
+    shutil.copytree(save_model("marian", 1), tmp_path / "model")
+    with pytest.raises(UserError, match="is another one than where the build was started"):
+        build_datastore(tmp_path / "store", model, open_corpus(corpus), settings, quiet=True)
+    assert DatastoreFolder(tmp_path / "store").manifest.unfinished_step() == "keys"
+
+
+def test_no_worker_lives_longer_than_its_build(cluster):
+
+    last = time.monotonic() + 30
+    while cluster.available_resources().get("CPU") != cluster.cluster_resources()["CPU"]:
+        assert time.monotonic() < last, "workers hold CPUs after their build"
+        time.sleep(0.1)
