@@ -2,6 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Files of tests side by side, a core each.
+TESTED := OMP_NUM_THREADS=1
+SIDE_BY_SIDE := --numprocesses auto --dist loadfile
+
 FAIRSEQ := .venv-fairseq/bin
 COMET := .venv-comet/bin
 
@@ -12,7 +16,7 @@ demo: .venv/installed
 	$(BIN)/knn-seq demo
 
 test: .venv/installed
-	$(BIN)/python -m pytest
+	$(TESTED) $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 # One table of ratios, measured here: see docs/speed.md.
 bench: .venv/installed

@@ -30,7 +30,12 @@ from knn_seq.settings import SearchSettings
 
 GOAL = 0.3  # BLEU that the two may differ
 NPROBE, K = 32, 64
-KINDS = {"IVF with PQ": ("IVF{lists},PQ64", "IVF_PQ(nlist={lists},m=64)"), "exact": ("Flat", "FLAT")}
+KINDS = {
+    "exact": ("Flat", "FLAT"),
+    "IVF with SQ8": ("IVF{lists},SQ8", "IVF_SQ8(nlist={lists})"),
+    "graph": ("HNSW32", "HNSW(M=32,efConstruction=40)"),  # faiss makes graphs with 40
+    "IVF with PQ": ("IVF{lists},PQ128", "IVF_PQ(nlist={lists},m=128)"),
+}
 START, END = "<!-- milvus_quality.py writes its figures from here -->", "<!-- to here -->"
 
 

@@ -292,10 +292,10 @@ def timing_steps(on_step: Callable[[str, float], None]) -> Iterator[None]:
     """Tell how many seconds each step of a build takes, while this lasts."""
     originals = {name: getattr(pipeline, name) for name in STEPS}
 
-    def timed(name: str, *arguments: Any) -> Any:
+    def timed(name: str, *arguments: Any, **named: Any) -> Any:
         start = time.perf_counter()
         try:
-            return originals[name](*arguments)
+            return originals[name](*arguments, **named)
         finally:
             on_step(STEPS[name], time.perf_counter() - start)
 

@@ -25,7 +25,7 @@ class Outage:
 
     def ask(self, question: Callable[[], T], settings: SearchSettings) -> T | None:
         """What an index answers; None while it is out of reach and the settings let the model go on alone."""
-        if settings.on_index_failure == "error":
+        if settings.on_index_failure != "base":
             return question()
         if time.monotonic() < self.asked_again:
             return None

@@ -78,7 +78,9 @@ class SearchSettings:
     nprobe: int | None = None  # inverted lists visited by one query; None: the index's own default
     ef_search: int | None = None  # the same for graph indexes
     refine_factor: int | None = None  # how many times k candidates an index with refinement ranks anew
-    on_index_failure: str = "error"  # an index that is elsewhere does not answer: "error", or "base", the model alone
+    on_index_failure: str | None = (
+        None  # an index elsewhere does not answer: "error" (None), or "base", the model alone
+    )
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "k must be at least 1", self.k)
@@ -94,7 +96,7 @@ class SearchSettings:
             self.refine_factor,
         )
         _require(
-            self.on_index_failure in INDEX_FAILURE,
+            self.on_index_failure is None or self.on_index_failure in INDEX_FAILURE,
             f"on-index-failure must be {' or '.join(INDEX_FAILURE)}",
             self.on_index_failure,
         )

@@ -15,7 +15,7 @@ from milvus_server import USER, free_address, start_or_skip
 from test_search_index import exact, vectors
 
 import knn_seq.index.milvus_library.server as asking
-import knn_seq.steer as steer
+import knn_seq.outage as outage
 from knn_seq import Translator
 from knn_seq.build.index import reindex
 from knn_seq.datastore import Datastore
@@ -256,7 +256,7 @@ def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, caps
     # It is asked again after a while, and then it is there.
     server.start()
     assert translator.translate(SOURCES, on_index_failure="base") == base
-    monkeypatch.setattr(steer, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(outage, "ASK_AGAIN", 0.0)
     translator._outages[None].asked_again = 0.0
     end = time.monotonic() + 60
     while (translated := translator.translate(SOURCES, on_index_failure="base")) != ours and time.monotonic() < end:

@@ -32,7 +32,7 @@ def test_ranking_by_keys_gives_exact_distances_and_more_neighbours(recipe, metri
     queries = keys[::50].astype(np.float32) + 0.1
     exact = INDEXES.get("torch").build(keys, metric=metric).search(queries, 10)
     rough = FaissIndex.build(keys, recipe.removesuffix(",Refine(keys)"), metric).search(queries, 10)
-    ranked = FaissIndex.build(keys, recipe, metric).search(queries, 10)
+    ranked = FaissIndex.build(keys, recipe, metric, refine_factor=8).search(queries, 10)
     found = (ranked.ids.unsqueeze(2) == exact.ids.unsqueeze(1)).any(2).float().mean()
     before = (rough.ids.unsqueeze(2) == exact.ids.unsqueeze(1)).any(2).float().mean()
     assert found > max(before, 0.9)

@@ -279,13 +279,18 @@ class FaissIndex(SearchIndex):
         lists_apart = path.with_name(LISTS_NAME).exists()
         self._mapped = lists_apart or (path.stat().st_size >= MAPPED_BYTES and not self.to_change)
         try:
-            self.index = read_with_lists(path) if lists_apart else _read(path, self._mapped and self._may_be_mapped)
+            self.index = read_with_lists(path) if lists_apart else self._read(path)
         except (RuntimeError, MemoryError) as error:
             raise UserError(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
         if self.index.d != self.dimension:
             raise UserError(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
         require_whole(self.index, path)
         self._set_options()
+
+    def _read(self, path: Path) -> Any:
+        flags = faiss.IO_FLAG_MMAP_IFC if self._mapped and self._may_be_mapped else 0
+        # Tables that make searches faster are of no use to one that is filled, and may be larger than it.
+        return faiss.read_index(str(path), flags | (faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE if self.to_change else 0))
 
     @property
     def _may_be_mapped(self) -> bool:
@@ -306,10 +311,6 @@ class FaissIndex(SearchIndex):
             f"faiss makes no index of dimension {self.dimension} from the recipe '{self.recipe}' ({reason}): "
             "give a factory string such as 'Flat' or 'IVF1024,PQ64'."
         )
-
-
-def _read(path: Path, mapped: bool) -> Any:
-    return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
 
 
 def _array(vectors: Tensor) -> NDArray[np.float32]:
