@@ -63,7 +63,7 @@ REFERENCE = 1_000_000  # whose recall larger indexes have to reach, and whose co
 GOAL = 2.0
 BLOCK = 1 << 16  # keys made at a time
 PROBES = (32, 40, 48, 64, 80, 96, 128, 192, 256)
-FACTORS = (8, 12, 16, 24, 32)
+FACTORS = (5, 6, 8, 12, 16, 24)
 OTHERWISE = (
     (None, None),
     (8, None),
