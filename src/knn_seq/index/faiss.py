@@ -288,9 +288,7 @@ class FaissIndex(SearchIndex):
         self._set_options()
 
     def _read(self, path: Path) -> Any:
-        flags = faiss.IO_FLAG_MMAP_IFC if self._mapped and self._may_be_mapped else 0
-        # Tables that make searches faster are of no use to one that is filled, and may be larger than it.
-        return faiss.read_index(str(path), flags | (faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE if self.to_change else 0))
+        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if self._mapped and self._may_be_mapped else 0)
 
     @property
     def _may_be_mapped(self) -> bool:
