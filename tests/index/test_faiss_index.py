@@ -12,6 +12,7 @@ from test_search_index import exact, vectors
 from knn_seq.errors import UserError
 from knn_seq.index import faiss as faiss_index
 from knn_seq.index.faiss import ADDING_EF, FaissIndex, faiss
+from knn_seq.index.faiss_library.layers import inverted_lists
 
 DIMENSION = 32
 ENTRIES = 11_000  # enough for faiss to train 8-bit codes without a warning
@@ -117,6 +118,22 @@ def test_ef_search_reaches_the_coarse_quantizer(clusters):
     index.add(keys[:5])
     index.search(queries, 4)
     assert graph.hnsw.efSearch == 77
+
+
+def test_tables_for_searching_are_made_when_it_searches(clusters, tmp_path):
+    keys, queries = clusters
+    index = FaissIndex.build(keys, "PCA16,IVF64,PQ4")
+    index.save(tmp_path)
+    to_fill, to_search = (FaissIndex.load(tmp_path, to_change=change) for change in (True, False))
+    tables = [inverted_lists(each.index).precomputed_table for each in (to_fill, to_search)]
+    assert [table.size() > 0 for table in tables] == [False, True]
+    assert to_fill.describe() == to_search.describe() == index.describe()
+    assert torch.equal(to_fill.search(queries, 5).distances, to_search.search(queries, 5).distances)
+    assert tables[0].size() == tables[1].size()
+    to_fill.clear()
+    assert tables[0].size() == 0
+    to_fill.add(keys)
+    assert torch.equal(to_fill.search(queries, 5).distances, to_search.search(queries, 5).distances)
 
 
 def test_the_refine_factor_widens_the_refinement(clusters):

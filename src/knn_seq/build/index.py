@@ -230,6 +230,7 @@ class _IndexBuilder:
         """Let the engine fill parts that are to be merged; returns their folders."""
         if not (self.trained / DESCRIPTION).exists():
             self.index.save(self.trained)
+        self.index.clear()  # what only searching needs
         parts = [IndexPart(self.type, self.trained, self._path(span), self.rows, span, self.chunk) for span in spans]
         done = sum(part.done() for part in parts)
         with Progress(self.label, len(self.keys), "keys", done, self.quiet) as progress:

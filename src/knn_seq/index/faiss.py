@@ -18,7 +18,15 @@ from knn_seq.index.faiss_library.adding import TorchAdder
 from knn_seq.index.faiss_library.disk import LISTS_NAME, can_stay_on_disk, merge_on_disk, read_with_lists, require_whole
 from knn_seq.index.faiss_library.fast_scan import loose_copy, merge_packed, packed_lists
 from knn_seq.index.faiss_library.gpu import on_gpus
-from knn_seq.index.faiss_library.layers import bytes_in, expected_bytes, inverted_lists, layers, transforms
+from knn_seq.index.faiss_library.layers import (
+    bytes_in,
+    drop_tables,
+    expected_bytes,
+    inverted_lists,
+    layers,
+    make_tables,
+    transforms,
+)
 from knn_seq.index.faiss_library.stored_keys import ranked_by_cosine, view_of
 from knn_seq.index.faiss_library.training import least_sample, train
 from knn_seq.index.recipe import REFINE_KEYS, default_recipe, training_size
@@ -118,6 +126,7 @@ class FaissIndex(SearchIndex):
     def clear(self) -> None:
         """Forget all entries, and nothing that was learned."""
         self.index.reset()
+        drop_tables(self.index)
         if self._adder is not None:
             self._adder.clear()
         self._searcher = None
@@ -217,6 +226,7 @@ class FaissIndex(SearchIndex):
         """The index on GPUs if there are some, and with the stored keys behind it if it ranks by them."""
         if self._searcher is None:
             self._set_options()
+            make_tables(self.index)
             self._searcher = on_gpus(self.index)
             if self.needs_keys and self.metric != "cosine":
                 view = view_of(self._lent_keys(), self.metric == "ip")
@@ -288,7 +298,8 @@ class FaissIndex(SearchIndex):
         self._set_options()
 
     def _read(self, path: Path) -> Any:
-        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if self._mapped and self._may_be_mapped else 0)
+        flags = faiss.IO_FLAG_MMAP_IFC if self._mapped and self._may_be_mapped else 0
+        return faiss.read_index(str(path), flags | (faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE if self.to_change else 0))
 
     @property
     def _may_be_mapped(self) -> bool:

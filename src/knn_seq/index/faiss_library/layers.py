@@ -46,8 +46,7 @@ def on_disk(layer: Any) -> bool:
 def bytes_in(layer: Any) -> int:
     """The bytes that a layer itself takes in memory, about."""
     if isinstance(layer, faiss.IndexIVF):
-        tables = layer.precomputed_table.size() * 4 if isinstance(layer, faiss.IndexIVFPQ) else 0
-        return int((0 if on_disk(layer) else layer.ntotal * bytes_per_entry(layer)) + tables)
+        return int((0 if on_disk(layer) else layer.ntotal * bytes_per_entry(layer)) + table_bytes(layer))
     if isinstance(layer, faiss.IndexHNSW):
         return int(layer.hnsw.neighbors.size() * 4 + layer.ntotal * 8)
     if isinstance(layer, faiss.IndexIDMap):
@@ -74,7 +73,29 @@ def expected_bytes(index: Any, entries: int) -> int:
     for layer in layers(index):
         quantizing = any(layer.this == inner.this for inner in of_quantizers)
         total += bytes_per_entry(layer) * (within[0].nlist if quantizing else entries)
-        if isinstance(layer, faiss.IndexIVFPQ) and layer.metric_type == faiss.METRIC_L2:
-            table = 4 * layer.nlist * layer.pq.M * layer.pq.ksub  # distances that l2 precomputes, unless too many
-            total += table if table <= faiss.cvar.precomputed_table_max_bytes else 0
+        total += table_bytes(layer)
     return int(total)
+
+
+def table_bytes(layer: Any) -> int:
+    """The bytes of the distances that a search by l2 has ready, unless they are too many."""
+    if not isinstance(layer, faiss.IndexIVFPQ) or layer.metric_type != faiss.METRIC_L2 or not layer.by_residual:
+        return 0
+    table = 4 * layer.nlist * layer.pq.M * layer.pq.ksub
+    return table if table <= faiss.cvar.precomputed_table_max_bytes else 0
+
+
+def drop_tables(index: Any) -> None:
+    """Free the distances that a search would have ready: an index that is filled has no use for them."""
+    for layer in layers(index):
+        if isinstance(layer, faiss.IndexIVFPQ) and layer.precomputed_table.size():
+            layer.use_precomputed_table = -1
+            layer.precompute_table()
+            layer.use_precomputed_table = 0
+
+
+def make_tables(index: Any) -> None:
+    """Compute them again where they are missing."""
+    for layer in layers(index):
+        if table_bytes(layer) and not layer.precomputed_table.size():
+            layer.precompute_table()
