@@ -126,7 +126,10 @@ def test_a_stream_is_not_read_ahead(tmp_path):
         list(lines)
 
 
-@pytest.mark.parametrize("damage", [b"\x1f\x8bnonsense", gzip.compress(b"a\tb\n" * 99)[:-9] + b"123456789"])
+DAMAGED = {"nonsense": b"\x1f\x8bnonsense", "the end": gzip.compress(b"a\tb\n" * 99)[:-9] + b"123456789"}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_gzip_file(tmp_path, damage):
     with pytest.raises(UserError, match="cannot be read to its end"):
         list(open_corpus(write(tmp_path / "a.tsv", damage)))
