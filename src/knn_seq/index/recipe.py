@@ -90,8 +90,8 @@ def paper_recipe(
 
 
 def lists_for(entries: int) -> int:
-    """How many inverted lists so many keys are divided into: the power of two next to the square root."""
-    return 1 << round(math.log2(max(entries, 1)) / 2)
+    """How many inverted lists so many keys are divided into: the power of two next to twice the square root."""
+    return 2 << round(math.log2(max(entries, 1)) / 2)
 
 
 def lists_of(recipe: str) -> int:

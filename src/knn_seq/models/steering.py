@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from knn_seq.models.base import Steer, Step
@@ -22,14 +23,31 @@ def log_softmax(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits, dim=-1)
 
 
+class LogProbs(Tensor):
+    """Log-probabilities, which a search need not normalise again: over a vocabulary that costs as much as combining.
+
+    On the way to the search's log_softmax they are indexed and copied; everything else makes plain tensors of them.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+    ) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():  # results are plain tensors
+            if function in (F.log_softmax, torch.log_softmax, Tensor.log_softmax):
+                return arguments[0].as_subclass(Tensor)
+            result = function(*arguments, **(named or {}))
+            return result.as_subclass(cls) if function in (Tensor.__getitem__, Tensor.to, Tensor.float) else result
+
+
 @contextmanager
 def steering(
     network: Any, key_hook: KeyHook, steer: Steer, sentences: int, ends: Collection[int] = ()
 ) -> Iterator[None]:
     """While inside, `network.generate()` decodes from what `steer` makes of each step.
 
-    The network's logits are replaced by log-probabilities in float32.  Being normalised they survive the log_softmax
-    of beam search and the softmax of sampling, and every logits processor runs after them, as it should.
+    The network's logits are replaced by log-probabilities in float32.  Being normalised they survive the softmax of
+    sampling, and every logits processor runs after them, as it should.
 
     Args:
         network: A Transformers model with generate().
@@ -59,7 +77,7 @@ def steering(
             sentences=torch.arange(rows) // (rows // sentences),
             finished=_finished(prefix[:, forced:], ends),
         )
-        output.logits = steer(step).unsqueeze(1)
+        output.logits = steer(step).unsqueeze(1).as_subclass(LogProbs)
         return output
 
     handle = network.register_forward_hook(replace_logits)
