@@ -1,4 +1,4 @@
-"""Tokens per second of full and subset kNN-MT over the model alone, measured in turns in one process.
+"""Tokens per second of full and subset kNN-MT over the model alone, batch by batch in turns in one process.
 
 The models: Firefox's small one, and Transformers of the base and the big size with random weights, which never end an
 output, so that all systems write the same number of tokens.  Beyond a million entries, and for the larger models, a
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rounds import Options, Row, command_line, options_of, rates, ratios, table
+from rounds import Options, Row, command_line, options_of, rates_by_pieces, ratios, table
 from speed_models import ENTRIES, SIZES, sized_store, speed_model
 
 from knn_seq.corpus import SentencePair
@@ -107,12 +107,16 @@ def measure(folder: Path, options: Options, grid: Grid | None = None) -> list[Ro
 
 
 def compared(translator: Translator, test: list[SentencePair], setting: Setting, rounds: int) -> list[Row]:
-    """All systems in turns, then once more with a stopwatch."""
+    """All systems in turns, batch by batch, then once more with a stopwatch."""
     count = max(SENTENCES, setting.batch) * TIMES.get(setting.model, 1)
-    sources = [pair.source for pair in test[:count]]
+    sources = sorted((pair.source for pair in test[:count]), key=len)
+    batches = [sources[start : start + setting.batch] for start in range(0, count, setting.batch)]
     decoding = {"beam_size": setting.beam, "batch_size": setting.batch}
-    systems = {name: partial(tokens, translator, sources, {**decoding, **own}) for name, own in SYSTEMS.items()}
-    measured = rates(systems, rounds)
+    systems = {
+        name: [partial(tokens, translator, batch, {**decoding, **own}) for batch in batches]
+        for name, own in SYSTEMS.items()
+    }
+    measured = rates_by_pieces(systems, rounds)
     rows = []
     for system, ratio in ratios(measured).items():
         speed = f"{setting}, {system}: {statistics.median(measured[system]):,.1f} tokens/s"

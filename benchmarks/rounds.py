@@ -118,13 +118,23 @@ def options_of(arguments: argparse.Namespace) -> Options:
 
 def rates(systems: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
     """What each system does in a second, in each round but a first one; a system returns how much it did."""
+    return rates_by_pieces({name: [run] for name, run in systems.items()}, rounds)
+
+
+def rates_by_pieces(systems: Mapping[str, Sequence[Callable[[], int]]], rounds: int) -> dict[str, list[float]]:
+    """The same for systems whose work has pieces: they take turns piece by piece, and every other time in reverse."""
     results: dict[str, list[float]] = {name: [] for name in systems}
     for number in range(rounds + 1):
-        for name, run in systems.items():
-            start = time.perf_counter()
-            done = run()
-            if number:
-                results[name].append(done / (time.perf_counter() - start))
+        done, seconds = dict.fromkeys(systems, 0), dict.fromkeys(systems, 0.0)
+        for place, pieces in enumerate(zip(*systems.values(), strict=True), number):
+            turns = list(zip(systems, pieces, strict=True))
+            for name, run in turns if place % 2 == 0 else reversed(turns):
+                start = time.perf_counter()
+                done[name] += run()
+                seconds[name] += time.perf_counter() - start
+        if number:
+            for name, values in results.items():
+                values.append(done[name] / seconds[name])
     return results
 
 
