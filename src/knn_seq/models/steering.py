@@ -24,20 +24,23 @@ def log_softmax(logits: Tensor) -> Tensor:
 
 
 class LogProbs(Tensor):
-    """Log-probabilities, which a search need not normalise again: over a vocabulary that costs as much as combining.
+    """Log-probabilities, which a search need neither copy nor normalise again: both take long over a vocabulary.
 
-    On the way to the search's log_softmax they are indexed and copied; everything else makes plain tensors of them.
+    They stay what they are until its log_softmax; everything else makes plain tensors of them.
     """
 
     @classmethod
     def __torch_function__(
         cls, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
     ) -> Any:
+        named = named or {}
         with torch._C.DisableTorchFunctionSubclass():  # results are plain tensors
             if function in (F.log_softmax, torch.log_softmax, Tensor.log_softmax):
                 return arguments[0].as_subclass(Tensor)
-            result = function(*arguments, **(named or {}))
-            return result.as_subclass(cls) if function in (Tensor.__getitem__, Tensor.to, Tensor.float) else result
+            if function is Tensor.to:
+                return function(*arguments, **{**named, "copy": False}).as_subclass(cls)
+            result = function(*arguments, **named)
+            return result.as_subclass(cls) if function in (Tensor.__getitem__, Tensor.float) else result
 
 
 @contextmanager
@@ -54,7 +57,8 @@ def steering(
         key_hook: Takes the queries out of its forward pass.
         steer: Called at every step.
         sentences: How many sentences are in the batch; there are as many rows or a multiple of them.
-        ends: Tokens after which a row is finished but stays in the batch, as in greedy search and sampling.
+        ends: Tokens after which a row is finished but stays in the batch, as in greedy search and sampling; none in beam
+            search.
     """
     prefix: Tensor | None = None
     forced: int | None = None  # tokens that were there before the first step: start token, language, prompt
@@ -77,7 +81,8 @@ def steering(
             sentences=torch.arange(rows) // (rows // sentences),
             finished=_finished(prefix[:, forced:], ends),
         )
-        output.logits = steer(step).unsqueeze(1).as_subclass(LogProbs)
+        mixture = steer(step).unsqueeze(1)
+        output.logits = mixture if ends else mixture.as_subclass(LogProbs)
         return output
 
     handle = network.register_forward_hook(replace_logits)

@@ -281,6 +281,7 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     quietly = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None or address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else anything else on the machine comes first
         cores = max(os.cpu_count() or 1, workers or 1)
         ray.init("local", num_cpus=cores, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quietly)
         return
