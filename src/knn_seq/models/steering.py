@@ -57,8 +57,8 @@ def steering(
         key_hook: Takes the queries out of its forward pass.
         steer: Called at every step.
         sentences: How many sentences are in the batch; there are as many rows or a multiple of them.
-        ends: Tokens after which a row is finished but stays in the batch, as in greedy search and sampling; none in beam
-            search.
+        ends: Tokens after which a row is finished but stays in the batch, as in greedy search and sampling; beam search
+            has none.
     """
     prefix: Tensor | None = None
     forced: int | None = None  # tokens that were there before the first step: start token, language, prompt
