@@ -63,7 +63,7 @@ class RayEngine(Engine):
         self._ray = _import_ray()
         self._share: Share | None = None
         self._slots: list[_Slot] = []
-        self._own = False
+        self._own = self._at_home = False
 
     def start(self, load: bool = False) -> None:
         """Connect to a Ray cluster, or start one on this machine, and let the workers start."""
@@ -71,7 +71,7 @@ class RayEngine(Engine):
             return
         if not self._ray.is_initialized():
             address = self.settings.ray_address or os.environ.get("RAY_ADDRESS")
-            _connect(self._ray, address, self.settings.workers)
+            self._at_home = _connect(self._ray, address, self.settings.workers)
             self._own = True
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         on_cpu = self.model is not None and (self.model.settings.device or "").startswith("cpu")
@@ -92,18 +92,21 @@ class RayEngine(Engine):
         self._slots.clear()
         if self._own:
             self._ray.shutdown()
-        self._own, self._share = False, None
+        self._own, self._at_home, self._share = False, False, None
 
     def _new_slot(self, load: bool = False) -> _Slot:
         assert self._share is not None
         threads = os.environ.get("OMP_NUM_THREADS", str(self._share.cpus))
         environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        # Processes of a Ray that was started here inherit all that; with an environment of its own a worker would be
+        # another process than the one that Ray has started meanwhile.
+        own = {} if self._at_home else {"runtime_env": {"env_vars": {**environment, "OMP_NUM_THREADS": threads}}}
         worker = self._ray.remote(
             num_cpus=self._share.cpus,
             num_gpus=self._share.gpus,
             max_restarts=0,
             concurrency_groups={"questions": 1},
-            runtime_env={"env_vars": {**environment, "OMP_NUM_THREADS": threads}},
+            **own,
         )(RayWorker)
         actor = worker.remote(_visible_everywhere(self.model, self._share.gpus > 0), int(threads.partition(",")[0]))
         return _Slot(actor, actor.ready.remote(load))
@@ -277,14 +280,15 @@ def _import_ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str | None, workers: int | None) -> None:
+def _connect(ray: Any, address: str | None, workers: int | None) -> bool:
+    """Connect to a cluster, or start one here; returns whether it was started here."""
     quietly = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None or address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_worker_niceness", "0")  # else anything else on the machine comes first
         cores = max(os.cpu_count() or 1, workers or 1)
         ray.init("local", num_cpus=cores, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quietly)
-        return
+        return True
     try:
         _require_reachable(address)
         ray.init(address, **quietly)
@@ -293,6 +297,7 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
             f"No Ray cluster answers at '{address}' ({_first_line(error)}): start one with `ray start --head`, or "
             "leave the address out and one is started here."
         ) from error
+    return False
 
 
 def _require_reachable(address: str) -> None:
