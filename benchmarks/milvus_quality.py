@@ -6,7 +6,9 @@
 Builds a datastore of the demo's text (once), the same kinds of index with faiss and on the server, and translates the
 demo's test text and further verses that the datastore lacks with each, greedily: two indexes that are equally good
 differ by chance, and the more sentences, the less.  How much, a second index of faiss tells, that learned its lists and
-codes from other keys.  Without an address it starts the server of the PyPI package `milvus`.
+codes from other keys.  k, temperature and weight are for each index what a build with it would have measured: distances
+out of codes depend on how well these were learned.  Without an address the server of the PyPI package `milvus` is
+started.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from knn_seq import Datastore, Translator
+from knn_seq.build.calibrate import calibrate
 from knn_seq.build.index import reindex
 from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.demo.run import MODEL, TRAINING_SENTENCES, write_tsv
@@ -28,7 +31,8 @@ from knn_seq.evaluate import compare
 from knn_seq.index import open_index
 from knn_seq.index.check import check_index
 from knn_seq.index.recipe import lists_for
-from knn_seq.settings import SearchSettings
+from knn_seq.models import Model, load_model
+from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings
 
 GOAL = 0.3  # BLEU that the two may differ
 NPROBE, K = 32, 64
@@ -58,7 +62,8 @@ def main() -> None:
     test = [*corpus.test, *others][: arguments.test_sentences]
     train = arguments.folder / f"train-{arguments.sentences}.tsv"
     write_tsv(train, held)
-    store = Datastore.build(arguments.folder / f"store-{arguments.sentences}", MODEL, train)
+    model = load_model(ModelSettings(MODEL))
+    store = Datastore.build(arguments.folder / f"store-{arguments.sentences}", model, train)
     lists = lists_for(len(store))
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     with _server(arguments.address, arguments.folder) as address:
@@ -69,12 +74,12 @@ def main() -> None:
             rows[kind] = {
                 name: {
                     "recipe": recipe,
-                    **_built(store, name, f"milvus:{recipe}@{address}" if name == "milvus" else recipe),
+                    **_built(store, model, name, f"milvus:{recipe}@{address}" if name == "milvus" else recipe),
                 }
                 for name, recipe in recipes.items()
             }
-            systems = {name: {"index": name, "nprobe": NPROBE} for name in recipes}
-            translator = Translator(Datastore(store.path), beam_size=1)
+            systems = {name: {"index": name, "nprobe": NPROBE, **rows[kind][name]["settings"]} for name in recipes}
+            translator = Translator(Datastore(store.path), model, beam_size=1)
             sources, references = [pair.source for pair in test], [pair.target for pair in test]
             for system in compare(translator, sources, references, systems, ("bleu",), quiet=True).systems:
                 score = system.scores["BLEU"].value
@@ -88,13 +93,16 @@ def main() -> None:
         arguments.into.write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
 
 
-def _built(store: Datastore, name: str, recipe: str) -> dict[str, Any]:
-    """How long building the index takes, and how much of exact search it finds."""
+def _built(store: Datastore, model: Model, name: str, recipe: str) -> dict[str, Any]:
+    """How long building the index takes, how much of exact search it finds, and the settings that suit it."""
     start = time.perf_counter()
     reindex(store.path, recipe, name)
     seconds = time.perf_counter() - start
-    index = open_index(Datastore(store.path), SearchSettings(index=name, nprobe=NPROBE))
-    return {"build": seconds, "recall": check_index(index, store.keys, K, 128).recall}
+    store, search = Datastore(store.path), SearchSettings(index=name, nprobe=NPROBE)
+    recall = check_index(open_index(store, search), store.keys, K, 128).recall
+    measured = calibrate(store, model, BuildSettings(), quiet=True, search=search)
+    settings = {setting: measured[setting] for setting in ("k", "temperature", "weight")}
+    return {"build": seconds, "recall": recall, "settings": settings}
 
 
 @contextmanager
@@ -115,15 +123,16 @@ def _report(rows: dict[str, dict[str, dict[str, Any]]], entries: int, sentences:
     lines = [
         f"{entries:,} entries, {sentences:,} test sentences, greedy, nprobe {NPROBE}.",
         "",
-        f"| index | recall@{K} | BLEU | difference | build, s | translate, s | of which search |",
-        "|---|---|---|---|---|---|---|",
+        f"| index | recall@{K} | k, temperature, weight | BLEU | difference | build, s | translate, s | search |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for systems in rows.values():
         for name, row in systems.items():
             difference = "" if name == "faiss" else f"{row['bleu'] - systems['faiss']['bleu']:+.2f}"
+            settings = ", ".join(f"{value:g}" for value in row["settings"].values())
             lines.append(
-                f"| {name.partition(' ')[0]} `{row['recipe']}` | {row['recall']:.3f} | {row['bleu']:.2f} | "
-                f"{difference} | {row['build']:.0f} | {row['seconds']:.0f} | {row['search']:.0%} |"
+                f"| {name.partition(' ')[0]} `{row['recipe']}` | {row['recall']:.3f} | {settings} | "
+                f"{row['bleu']:.2f} | {difference} | {row['build']:.0f} | {row['seconds']:.0f} | {row['search']:.0%} |"
             )
     largest = max(abs(systems["milvus"]["bleu"] - systems["faiss"]["bleu"]) for systems in rows.values())
     verdict = "reached" if largest <= GOAL else "**not reached**"
