@@ -21,7 +21,7 @@ ONE, MANY = 1, 160  # queries whose latency is told: of a greedy search, and of 
 
 MEASURED_RECALL: dict[str, dict[int, dict[int, float]]] = {
     "OPQ64_128,IVF,PQ64x4fs,Refine(keys)": {
-        256: {30_000: 0.956, 100_000: 0.946, 300_000: 0.946, 1_120_476: 0.941},
+        256: {30_000: 0.956, 100_000: 0.946, 300_000: 0.946, 1_120_476: 0.939},
         1536: {30_000: 0.983, 100_000: 0.971, 317_207: 0.954},
     },
 }

@@ -19,6 +19,7 @@ FLAT_ENTRIES = 20_000  # up to here an exact search is fast enough, and costs no
 PROJECTED_DIMENSION = 128  # from here on half of the directions carry what tells candidates apart
 WIDEST_PROJECTION = 128  # two dimensions a 4-bit code; more would gain less than they cost: the ranking makes up for it
 NARROWER_PROJECTIONS = (128, 64)
+MANY_LISTS = 1 << 10  # from here on scanning takes longest, and shorter lists cost little of the recall
 GRAPH_LISTS = 1 << 14  # from here on a graph finds the lists of a query faster than comparing it with all of them
 
 SAMPLE_PER_LIST = 40  # more of them take longer and find no more neighbours; faiss warns below 39
@@ -90,8 +91,9 @@ def paper_recipe(
 
 
 def lists_for(entries: int) -> int:
-    """How many inverted lists so many keys are divided into: the power of two next to twice the square root."""
-    return 2 << round(math.log2(max(entries, 1)) / 2)
+    """How many inverted lists so many keys are divided into: the power of two next to the square root or twice it."""
+    lists = 1 << round(math.log2(max(entries, 1)) / 2)
+    return 2 * lists if lists >= MANY_LISTS else lists
 
 
 def lists_of(recipe: str) -> int:
