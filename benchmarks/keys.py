@@ -36,7 +36,7 @@ from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.atomic import partial_of
 
-SENTENCES = {"firefox": 6_000, "marian-base": 500, "marian-big": 200}  # some seconds of work
+SENTENCES = {"firefox": 1_500, "marian-base": 200, "marian-big": 60}  # some seconds of work
 QUICK_SENTENCES = {"firefox": 100, "marian-base": 16, "marian-big": 8}
 GOAL = 0.9
 Batch = dict[str, Tensor]
