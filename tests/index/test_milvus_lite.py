@@ -238,7 +238,7 @@ def test_a_bad_recipe_is_one_sentence(recipe):
 
 
 def test_parameters_that_are_not_given_fit_the_size():
-    assert build_parameters("IVF_PQ", {}, 1_000_000, 256) == {"nlist": 1024, "m": 64, "nbits": 8}
+    assert build_parameters("IVF_PQ", {}, 1_000_000, 256) == {"nlist": 2048, "m": 64, "nbits": 8}
     assert build_parameters("IVF_PQ", {"m": 8}, 100, 30) == {"nlist": 8, "m": 8, "nbits": 8}
     assert build_parameters("IVF_PQ", {}, 100, 30)["m"] == 6
     assert build_parameters("GPU_IVF_FLAT", {}, 10**12, 8) == {"nlist": 65536}
