@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rounds import Options, Row, command_line, options_of, rates_by_pieces, ratios, table
+from rounds import Options, Row, command_line, options_of, rates_by_pieces, ratios_by_pieces, table
 from speed_models import ENTRIES, SIZES, sized_store, speed_model
 
 from knn_seq.corpus import SentencePair
@@ -38,8 +38,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "subset": {"retriever": "subset"},
 }
 LENGTH = 32  # tokens of an output at most
-SENTENCES = 4  # of a round, at least
-TIMES = {"firefox": 4}  # as many sentences for a model that is as much faster
+SENTENCES = 8  # of a round, at least
+TIMES = {"firefox": 3}  # as many sentences for a model that is as much faster
 GOALS = {  # with beam 5 and a million entries
     ("firefox", "full"): 0.7,
     ("marian-base", "full"): 0.9,
@@ -118,14 +118,15 @@ def compared(translator: Translator, test: list[SentencePair], setting: Setting,
     }
     measured = rates_by_pieces(systems, rounds)
     rows = []
-    for system, ratio in ratios(measured).items():
-        speed = f"{setting}, {system}: {statistics.median(measured[system]):,.1f} tokens/s"
+    for system, ratio in ratios_by_pieces(measured).items():
+        speed = statistics.median(itertools.chain.from_iterable(measured[system]))
         if system == "base":
-            print(speed, file=sys.stderr, flush=True)
+            print(f"{setting}, base: {speed:,.1f} tokens/s", file=sys.stderr, flush=True)
             continue
         spent = shares(translator, sources, {**decoding, **SYSTEMS[system]})
         print(
-            f"{speed}, {ratio}; " + ", ".join(f"{part} {share:.0%}" for part, share in spent.items()),
+            f"{setting}, {system}: {speed:,.1f} tokens/s, {ratio}; "
+            + ", ".join(f"{part} {share:.0%}" for part, share in spent.items()),
             file=sys.stderr,
             flush=True,
         )

@@ -118,27 +118,37 @@ def options_of(arguments: argparse.Namespace) -> Options:
 
 def rates(systems: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
     """What each system does in a second, in each round but a first one; a system returns how much it did."""
-    return rates_by_pieces({name: [run] for name, run in systems.items()}, rounds)
+    measured = rates_by_pieces({name: [run] for name, run in systems.items()}, rounds)
+    return {name: [rate for (rate,) in its] for name, its in measured.items()}
 
 
-def rates_by_pieces(systems: Mapping[str, Sequence[Callable[[], int]]], rounds: int) -> dict[str, list[float]]:
-    """The same for systems whose work has pieces: they take turns piece by piece, and every other time in reverse."""
-    results: dict[str, list[float]] = {name: [] for name in systems}
-    for number in range(rounds + 1):
-        done, seconds = dict.fromkeys(systems, 0), dict.fromkeys(systems, 0.0)
+def rates_by_pieces(systems: Mapping[str, Sequence[Callable[[], int]]], rounds: int) -> dict[str, list[list[float]]]:
+    """The same for systems whose work has pieces, and for each piece of a round.
+
+    They take turns piece by piece, and every other time in reverse.
+    """
+    results: dict[str, list[list[float]]] = {name: [[] for _ in range(rounds)] for name in systems}
+    for number in range(-1, rounds):
         for place, pieces in enumerate(zip(*systems.values(), strict=True), number):
             turns = list(zip(systems, pieces, strict=True))
             for name, run in turns if place % 2 == 0 else reversed(turns):
                 start = time.perf_counter()
-                done[name] += run()
-                seconds[name] += time.perf_counter() - start
-        if number:
-            for name, values in results.items():
-                values.append(done[name] / seconds[name])
+                rate = run() / (time.perf_counter() - start)
+                if number >= 0:
+                    results[name][number].append(rate)
     return results
 
 
-def ratios(measured: Mapping[str, list[float]]) -> dict[str, Ratio]:
+def ratios(measured: Mapping[str, Sequence[float]]) -> dict[str, Ratio]:
     """Each system against the first, round by round."""
     first = next(iter(measured.values()))
     return {name: Ratio.of(values, first) for name, values in measured.items()}
+
+
+def ratios_by_pieces(measured: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Ratio]:
+    """The same: a round's ratio is the median of its pieces', so that what disturbs one of them does not count."""
+    first = next(iter(measured.values()))
+    return {
+        name: Ratio.over([Ratio.of(*both).median for both in zip(its, first, strict=True)])
+        for name, its in measured.items()
+    }

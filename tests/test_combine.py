@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knn_seq.combine import COMBINERS
-from knn_seq.combine.base import sum_by_value
 from knn_seq.combine.distance import DistanceCombiner
 from knn_seq.neighbours import Neighbours
 from knn_seq.settings import SearchSettings
@@ -81,12 +80,16 @@ def test_rows_without_neighbours_stay_as_they_are(combiner):
     assert torch.equal(mixed, log_probs)
 
 
-@pytest.mark.parametrize("values", [[[1, 1, 1]], [[3, 1, 3]], [[0, 1, 2]]])
+@pytest.mark.parametrize("values", [[1, 1, 1], [3, 1, 3], [0, 1, 2]])
 def test_votes_for_the_same_value_are_added(values):
-    votes = torch.tensor([[0.5, 0.3, 0.2]])
-    got = sum_by_value(torch.tensor(values), votes)[0].tolist()
-    wanted = [sum(v for x, v in zip(values[0], votes[0].tolist(), strict=True) if x == y) for y in values[0]]
-    assert got == pytest.approx(wanted)
+    distances = torch.tensor([[0.0, 1.0, 2.0]])
+    neighbours = Neighbours(distances, torch.tensor([values]), torch.arange(3).view(1, 3))
+    votes = torch.softmax(-distances, dim=1)[0].tolist()
+    log_probs = torch.full((1, VOCABULARY), -torch.log(torch.tensor(float(VOCABULARY))))
+    got = COMBINERS.get("fixed")(SearchSettings(temperature=1.0, weight=0.5)).combine(log_probs, neighbours)
+    for value in range(VOCABULARY):
+        shared = sum(vote for vote, its in zip(votes, values, strict=True) if its == value)
+        assert got[0, value].exp().item() == pytest.approx(0.5 * shared + 0.5 / VOCABULARY)
 
 
 @pytest.mark.parametrize("combiner", ["fixed", "distance"])

@@ -211,11 +211,11 @@ def test_equal_prefixes_are_searched_once():
     sentences = torch.tensor([0, 0, 0, 1, 1, 1])
     prefixes = torch.tensor([[4, 5], [4, 5], [4, 6], [4, 5], [4, 5], [4, 5]])
     first, of_row = distinct_prefixes(sentences, prefixes)
-    assert first.tolist() == [0, 2, 3]
-    assert of_row.tolist() == [0, 0, 1, 2, 2, 2]
+    assert first == [0, 2, 3]
+    assert of_row == [0, 0, 1, 2, 2, 2]
     first, of_row = distinct_prefixes(sentences, prefixes[:, :0])
-    assert first.tolist() == [0, 3]
-    assert of_row.tolist() == [0, 0, 0, 1, 1, 1]
+    assert first == [0, 3]
+    assert of_row == [0, 0, 0, 1, 1, 1]
 
 
 def test_beams_that_start_alike_are_one_query(translator, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,6 +24,11 @@ class Neighbours:
     def found(self) -> Tensor:
         """Which places hold a real neighbour, (rows, k) bool."""
         return self.ids >= 0
+
+    @cached_property
+    def empty(self) -> Tensor:
+        """The rows for which nothing was found, (rows,) bool."""
+        return self.ids[:, 0] < 0
 
     def rows(self, index: Tensor | slice) -> Neighbours:
         """The neighbours of other rows: row i of the result is row index[i] of this."""

@@ -79,7 +79,8 @@ class NeighbourSteer:
         if not self.retriever.on_accelerator:
             first, of_row = distinct_prefixes(sentences, prefixes)
             if len(first) < len(queries):
-                return self._retrieved(queries[first], sentences[first]).rows(of_row.to(queries.device))
+                found = self._retrieved(queries[first], sentences[first])
+                return found.rows(torch.tensor(of_row, device=queries.device))
         return self._retrieved(queries, sentences)
 
     def _retrieved(self, queries: Tensor, sentences: Tensor) -> Neighbours:
@@ -99,7 +100,7 @@ def unsure_rows(best_log_probs: Tensor, sure: float) -> Tensor:
     return best_log_probs < math.log(sure)
 
 
-def distinct_prefixes(sentences: Tensor, prefixes: Tensor) -> tuple[Tensor, Tensor]:
+def distinct_prefixes(sentences: Tensor, prefixes: Tensor) -> tuple[list[int], list[int]]:
     """Rows with the same sentence and prefix have the same query; it need be searched only once.
 
     Args:
@@ -107,15 +108,14 @@ def distinct_prefixes(sentences: Tensor, prefixes: Tensor) -> tuple[Tensor, Tens
         prefixes: (rows, t)
 
     Returns:
-        The first row of each distinct prefix, (distinct,), and for each row its place among these, (rows,); on the CPU.
+        The first row of each distinct prefix, and for each row its place among these.
     """
-    rows = torch.cat([sentences.unsqueeze(1), prefixes.cpu()], dim=1).numpy()
-    places: dict[bytes, int] = {}
+    places: dict[tuple[int, bytes], int] = {}
     first: list[int] = []
     of_row: list[int] = []
-    for number, row in enumerate(rows):
-        place = places.setdefault(row.tobytes(), len(first))
+    for number, (sentence, prefix) in enumerate(zip(sentences.tolist(), prefixes.cpu().numpy(), strict=True)):
+        place = places.setdefault((sentence, prefix.tobytes()), len(first))
         if place == len(first):
             first.append(number)
         of_row.append(place)
-    return torch.tensor(first), torch.tensor(of_row)
+    return first, of_row

@@ -78,7 +78,7 @@ def most_likely(
     made = predict(retriever, model, sample, max(k_choices), locate=locate, label="defaults", quiet=quiet)
     if not made or not made[0].neighbours.found.any():
         return {}
-    predictions = made[0].rows(made[0].neighbours.found.any(dim=1))
+    predictions = made[0].rows(~made[0].neighbours.empty)
     median = median_distance(predictions.neighbours)
     grid = Grid(combiner, k_choices, temperatures_for(combiner, median), WEIGHT_CHOICES)
     [values] = log_likelihoods(predictions, grid, [floor])

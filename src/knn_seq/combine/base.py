@@ -38,8 +38,7 @@ class Combiner(ABC):
 
         What the neighbours don't vote for must stay possible: their tokens may all be banned later in the search.
         """
-        empty = ~neighbours.found.any(dim=1)
-        return self.weights(neighbours).clamp(max=LARGEST_WEIGHT).masked_fill(empty, 0.0)
+        return self.weights(neighbours).clamp(max=LARGEST_WEIGHT).masked_fill(neighbours.empty, 0.0)
 
     def combine(self, log_probs: Tensor, neighbours: Neighbours) -> Tensor:
         """The logarithm of the mixture.
@@ -53,25 +52,13 @@ class Combiner(ABC):
         Returns:
             log p, (rows, vocabulary); a row without neighbours is log p_MT as it was.
         """
-        weight = self.mixture_weights(neighbours).unsqueeze(1)
+        weight, values = self.mixture_weights(neighbours).unsqueeze(1), neighbours.values
         rest = torch.log1p(-weight)
-        shares = sum_by_value(neighbours.values, self.votes(neighbours))
-        retrieved = log_probs.gather(1, neighbours.values) + rest
+        retrieved = log_probs.gather(1, values) + rest
+        # Votes for the same token meet in its own place, which is written anew in the end: nothing has to be sorted.
+        shares = log_probs.scatter_(1, values, 0.0).scatter_add_(1, values, self.votes(neighbours)).gather(1, values)
         mixed = torch.logaddexp(retrieved, torch.log(weight * shares))
-        return log_probs.add_(rest).scatter_(1, neighbours.values, mixed)
-
-
-def sum_by_value(values: Tensor, votes: Tensor) -> Tensor:
-    """For each place the votes of all places in its row that hold the same value, (rows, k).
-
-    Sorting keeps this at rows × k: no (rows × vocabulary) array is made.
-    """
-    ordered, order = values.sort(dim=1, stable=True)
-    starts = torch.zeros_like(ordered)
-    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    group = starts.cumsum(dim=1)
-    sums = torch.zeros_like(votes).scatter_add_(1, group, votes.gather(1, order))
-    return torch.empty_like(votes).scatter_(1, order, sums.gather(1, group))
+        return log_probs.add_(rest).scatter_(1, values, mixed)
 
 
 COMBINERS: Registry[Combiner] = Registry("combine")

@@ -13,8 +13,8 @@ class FixedCombiner(Combiner):
 
     def votes(self, neighbours: Neighbours) -> Tensor:
         """The softmax of −d/τ over each row."""
-        votes = torch.softmax(-neighbours.distances / self.settings.temperature, dim=1)
-        return votes.masked_fill(~neighbours.found, 0.0)
+        votes = torch.softmax(neighbours.distances / -self.settings.temperature, dim=1)
+        return votes.masked_fill(neighbours.empty.unsqueeze(1), 0.0)
 
     def weights(self, neighbours: Neighbours) -> Tensor:
         """λ, the same for every row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -70,24 +71,38 @@ class FaissSubsets:
 
     def search(self, queries: Tensor, sentences: Tensor, k: int) -> Neighbours:
         """See `Subsets.search`; queries and sentences lie on the CPU."""
-        rows, numbers = np.ascontiguousarray(queries.float().numpy()), sentences.numpy()
+        rows = np.ascontiguousarray(queries.float().numpy())
         if self.codec.metric == "cosine":
             rows = np.ascontiguousarray(torch.nn.functional.normalize(torch.from_numpy(rows), dim=1).numpy())
-        distances, ids = np.full((len(rows), k), np.inf, np.float32), np.full((len(rows), k), -1)
+        distances, ids = self._of_each(rows, sentences.tolist(), k)
+        if self.codec.metric != "l2":
+            distances *= {"ip": -1.0, "cosine": 0.5}[self.codec.metric]
+        values = np.take(self.values, ids, mode="clip").astype(np.int64)
+        missing = ids < 0
+        if missing.any():
+            distances[missing], values[missing] = np.inf, 0
+        return Neighbours(torch.from_numpy(distances), torch.from_numpy(values), torch.from_numpy(ids))
+
+    def _of_each(self, queries: NDArray[np.float32], sentences: list[int], k: int) -> tuple[Any, Any]:
+        """faiss's distances and ids, (rows, k), of rows that belong to these sentences; -1 is no id."""
+        places: defaultdict[int, list[int]] = defaultdict(list)
+        for row, sentence in enumerate(sentences):
+            places[sentence].append(row)
+        searched = [number for number in places if self.searchers[number] is not None]
+        if len(searched) == len(places) == 1:
+            return self._search(self.searchers[searched[0]], queries, k)
+        distances, ids = np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1)
 
         def search_each(share: Iterable[int]) -> None:
-            for sentence in share:
-                places, searcher = np.flatnonzero(numbers == sentence), self.searchers[sentence]
-                if searcher is not None:
-                    distances[places], ids[places] = self._search(searcher, rows[places], k)
+            for number in share:
+                rows = places[number]
+                distances[rows], ids[rows] = self._search(self.searchers[number], queries[rows], k)
 
-        side_by_side(search_each, np.unique(numbers).tolist())
-        distances *= {"l2": 1.0, "ip": -1.0, "cosine": 0.5}[self.codec.metric]
-        distances[ids < 0] = np.inf
-        values = np.where(ids >= 0, self.values[np.maximum(ids, 0)], 0)
-        return Neighbours(torch.from_numpy(distances), torch.from_numpy(values.astype(np.int64)), torch.from_numpy(ids))
+        side_by_side(search_each, searched)
+        return distances, ids
 
-    def _search(self, searcher: Searcher, queries: NDArray[np.float32], k: int) -> tuple[Any, Any]:
+    def _search(self, searcher: Searcher | None, queries: NDArray[np.float32], k: int) -> tuple[Any, Any]:
+        assert searcher is not None
         wanted = max(self.factor * k, k + SPARE)
         if self.ranked_here:
             assert self.keys is not None
