@@ -124,12 +124,8 @@ def compared(translator: Translator, test: list[SentencePair], setting: Setting,
             print(f"{setting}, base: {speed:,.1f} tokens/s", file=sys.stderr, flush=True)
             continue
         spent = shares(translator, sources, {**decoding, **SYSTEMS[system]})
-        print(
-            f"{setting}, {system}: {speed:,.1f} tokens/s, {ratio}; "
-            + ", ".join(f"{part} {share:.0%}" for part, share in spent.items()),
-            file=sys.stderr,
-            flush=True,
-        )
+        parts = ", ".join(f"{part} {share:.0%}" for part, share in spent.items())
+        print(f"{setting}, {system}: {speed:,.1f} tokens/s, {ratio}; {parts}", file=sys.stderr, flush=True)
         counts = setting.size == GOAL_SIZE and setting.beam == GOAL_BEAM
         figures = {
             **setting._asdict(),
