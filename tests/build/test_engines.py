@@ -6,11 +6,16 @@ import socket
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 from knn_seq import Datastore, UserError
 from knn_seq.build.engine import ENGINES
+from knn_seq.build.engine.base import Tally
+from knn_seq.build.engine.home import HandOver, Home, Substitute
+from knn_seq.build.engine.local import LocalEngine, LocalWorker
 from knn_seq.build.engine.ray import Share, share_out
+from knn_seq.build.keys import ShardKeys
 from knn_seq.settings import BuildSettings
 
 NODES = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}, {"memory": 1e9}]
@@ -37,6 +42,52 @@ def test_the_cores_of_a_node_are_shared_among_its_workers(nodes, workers, gpus, 
 def test_more_workers_than_there_is_room_for_are_refused(workers, gpus):
     with pytest.raises(UserError, match="has room for"):
         share_out(NODES, workers, gpus)
+
+
+def test_what_goes_wrong_at_home_is_raised_where_it_is_waited_for():
+    def fail():
+        raise UserError("no room")
+
+    home = Home(fail)
+    with pytest.raises(UserError, match="no room"):
+        home.started()
+    home.end()
+
+
+def test_a_home_stays_until_it_is_let_go():
+    """Processes that it started would be killed with its thread."""
+    begun, go = threading.Event(), threading.Event()
+    home = Home(lambda: (begun.set(), go.wait()))
+    begun.wait()
+    assert not home.started(0)
+    go.set()
+    assert home.started()
+    assert "ray" in [thread.name for thread in threading.enumerate()]
+    home.end()
+    assert "ray" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_work_that_was_begun_here_is_handed_over(save_model, number_corpus, tmp_path, monkeypatch):
+    """What this process has computed until then is kept, and the rest makes the same keys."""
+    settings = {"index": "Flat", "batch_tokens": 100, "calibration_sentences": 0, "quiet": True}
+    undisturbed = Datastore.build(tmp_path / "undisturbed", save_model(), number_corpus, **settings)
+    run, computed, kept = LocalEngine.run, [], []
+
+    def interrupted(engine, pieces, progress):
+        if isinstance(pieces[0], ShardKeys):
+            worker = Substitute(engine.model, Tally(pieces, progress), 0, lambda: len(computed) == 3)
+            monkeypatch.setattr(LocalWorker, "report", lambda self, done: computed.append(done))
+            with pytest.raises(HandOver):
+                pieces[0].run(worker)
+            monkeypatch.undo()
+            kept.append(pieces[0].done())
+        run(engine, pieces, progress)
+
+    monkeypatch.setattr(LocalEngine, "run", interrupted)
+    store = Datastore.build(tmp_path / "store", save_model(), number_corpus, **settings)
+    assert kept == [computed[2]]
+    assert 0 < kept[0] < len(store)
+    np.testing.assert_array_equal(store.keys, undisturbed.keys)
 
 
 def test_engines_are_found_by_name():

@@ -60,6 +60,8 @@ class BackgroundWriter:
         self._thread.join()
         if error is None and self._error is not None:
             raise self._error
+        if error is not None and self._error is None:
+            self._checkpoint(self.progress)  # what was computed is not computed again
 
     def _run(self) -> None:
         last = time.monotonic()

@@ -21,18 +21,28 @@ class LocalEngine(Engine):
         """See `Engine.run`."""
         tally = Tally(pieces, progress)
         for number, piece in enumerate(pieces):
-            piece.run(_LocalWorker(self.model, tally, number))
+            piece.run(LocalWorker(self.model, tally, number))
 
 
-class _LocalWorker(Worker):
+class LocalWorker(Worker):
+    """This process, at work on one piece.
+
+    Args:
+        model: The model, if there is one.
+        tally: Counts what is done.
+        number: The piece's number.
+    """
+
     def __init__(self, model: Model | None, tally: Tally, number: int) -> None:
         self._model, self._tally, self._number = model, tally, number
 
     @property
     def model(self) -> Model:
+        """See `Worker.model`."""
         if self._model is None:
             raise UserError("This work needs a model, and none is loaded.")
         return self._model
 
     def report(self, done: int) -> None:
+        """See `Worker.report`."""
         self._tally.set(self._number, done)

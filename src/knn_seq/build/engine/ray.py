@@ -9,13 +9,15 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
 
 from knn_seq.build.engine.base import ENGINES, Engine, Tally, Work, Worker
+from knn_seq.build.engine.home import HandOver, Home, Substitute
 from knn_seq.errors import UserError
 from knn_seq.models import Fingerprint, Model, load_model
 from knn_seq.models.base import absolute_name
@@ -29,7 +31,10 @@ ATTEMPTS = 3  # workers that may die of one piece: something is wrong with it, o
 OBJECT_STORE_BYTES = 100 << 20  # of a Ray that is started here: nothing large goes through it
 HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # Ray speaks gRPC
 HTTP2_SETTINGS = 4  # the kind of frame that a server answers with
-INHERITED = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # how threads wait for each other
+HERE = (None, "local")  # addresses of a Ray that is still to be started
+# Workers compute in a thread; glibc's memory for threads is given back to the system again and again: a tenth slower.
+MEMORY = {"MALLOC_ARENA_MAX": "1"}
+INHERITED = (*MEMORY, "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # how threads wait for each other
 
 
 class Share(NamedTuple):
@@ -64,56 +69,88 @@ class RayEngine(Engine):
         self._share: Share | None = None
         self._slots: list[_Slot] = []
         self._own = self._at_home = False
+        self._home: Home | None = None
 
     def start(self, load: bool = False) -> None:
-        """Connect to a Ray cluster, or start one on this machine, and let the workers start."""
-        if self._share is not None:
+        """Connect to a Ray cluster, or begin to start one on this machine, and let the workers start."""
+        if self._share is not None or self._home is not None:
             return
+        address = self.settings.ray_address or os.environ.get("RAY_ADDRESS")
+        there = self._ray.is_initialized() or address not in HERE
+        if there or self.settings.gpus_per_worker:  # it may not have as many, which must show at once
+            self._take_hold(address, load)
+        else:
+            self._home = Home(partial(self._take_hold, address, load))
+
+    def _take_hold(self, address: str | None, load: bool) -> None:
         if not self._ray.is_initialized():
-            address = self.settings.ray_address or os.environ.get("RAY_ADDRESS")
             self._at_home = _connect(self._ray, address, self.settings.workers)
             self._own = True
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         on_cpu = self.model is not None and (self.model.settings.device or "").startswith("cpu")
-        self._share = share_out(nodes, self.settings.workers, self.settings.gpus_per_worker, on_cpu)
-        self._slots += [self._new_slot(load) for _ in range(self._share.workers)]
+        share = share_out(nodes, self.settings.workers, self.settings.gpus_per_worker, on_cpu)
+        self._slots += [self._new_slot(share, load) for _ in range(share.workers)]
+        self._share = share
 
     def run(self, pieces: Sequence[Work], progress: Progress) -> None:
         """See `Engine.run`."""
         if not pieces:
             return
         self.start()
-        _Dispatcher(self, self._ray, self._slots, pieces, Tally(pieces, progress)).run()
+        tally = Tally(pieces, progress)
+        if self._home is not None:
+            if self.model is not None and getattr(self.model, "device", torch.device("cpu")).type == "cpu":
+                self._work_meanwhile(self.model, pieces, tally)
+            self._home.started()
+        _Dispatcher(self, self._ray, self._slots, pieces, tally).run()
+
+    def _work_meanwhile(self, model: Model, pieces: Sequence[Work], tally: Tally) -> None:
+        """Until a worker is there, do pieces here; the last of them is left as it is then."""
+        with suppress(HandOver):
+            for number, piece in enumerate(pieces):
+                if self._worker_ready():
+                    return
+                piece.run(Substitute(model, tally, number, self._worker_ready))
+
+    def _worker_ready(self) -> bool:
+        assert self._home is not None
+        tasks = [slot.task for slot in self._slots] if self._home.started(0) else []
+        return None in tasks or bool(tasks and self._ray.wait(tasks, timeout=0)[0])
 
     def close(self) -> None:
         """Stop the workers, and Ray if it was started or connected to here."""
+        if self._home is not None:
+            with suppress(Exception):  # if it could not start, `run` has said so
+                self._home.started()
         for slot in self._slots:
             self._ray.kill(slot.actor)
         self._slots.clear()
         if self._own:
             self._ray.shutdown()
-        self._own, self._at_home, self._share = False, False, None
+        if self._home is not None:
+            self._home.end()
+        self._own, self._at_home, self._share, self._home = False, False, None, None
 
-    def _new_slot(self, load: bool = False) -> _Slot:
-        assert self._share is not None
-        threads = os.environ.get("OMP_NUM_THREADS", str(self._share.cpus))
-        environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    def _new_slot(self, share: Share, load: bool = False) -> _Slot:
+        threads = os.environ.get("OMP_NUM_THREADS", str(share.cpus))
+        environment = MEMORY | {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Processes of a Ray that was started here inherit all that; with an environment of its own a worker would be
         # another process than the one that Ray has started meanwhile.
         own = {} if self._at_home else {"runtime_env": {"env_vars": {**environment, "OMP_NUM_THREADS": threads}}}
         worker = self._ray.remote(
-            num_cpus=self._share.cpus,
-            num_gpus=self._share.gpus,
+            num_cpus=share.cpus,
+            num_gpus=share.gpus,
             max_restarts=0,
             concurrency_groups={"questions": 1},
             **own,
         )(RayWorker)
-        actor = worker.remote(_visible_everywhere(self.model, self._share.gpus > 0), int(threads.partition(",")[0]))
+        actor = worker.remote(_visible_everywhere(self.model, share.gpus > 0), int(threads.partition(",")[0]))
         return _Slot(actor, actor.ready.remote(load))
 
     def replace(self, slot: _Slot) -> None:
         """Start a worker in the place of one that died."""
-        new = self._new_slot()
+        assert self._share is not None
+        new = self._new_slot(self._share)
         slot.actor, slot.task, slot.piece, slot.asked = new.actor, new.task, None, None
 
 
@@ -283,8 +320,10 @@ def _import_ray() -> Any:
 def _connect(ray: Any, address: str | None, workers: int | None) -> bool:
     """Connect to a cluster, or start one here; returns whether it was started here."""
     quietly = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address is None or address == "local":
+    if address is None or address in HERE:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in MEMORY.items():
+            os.environ.setdefault(name, value)
         os.environ.setdefault("RAY_worker_niceness", "0")  # else anything else on the machine comes first
         cores = max(os.cpu_count() or 1, workers or 1)
         ray.init("local", num_cpus=cores, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quietly)

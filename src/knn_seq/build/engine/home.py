@@ -1,0 +1,73 @@
+"""A Ray of this machine alone, which is started while this process works itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from knn_seq.build.engine.base import Tally
+from knn_seq.build.engine.local import LocalWorker
+from knn_seq.models import Model
+
+
+class HandOver(Exception):
+    """Ends a piece of work here: workers are there to go on with it."""
+
+
+class Home:
+    """Starts something in a thread, which stays: processes of Ray end with the thread that started them.
+
+    Args:
+        start: Takes seconds.
+    """
+
+    def __init__(self, start: Callable[[], None]) -> None:
+        self._started, self._over = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(start,), name="ray", daemon=True)
+        self._thread.start()
+
+    def _run(self, start: Callable[[], None]) -> None:
+        try:
+            start()
+        except BaseException as error:
+            self._error = error
+        self._started.set()
+        self._over.wait()
+
+    def started(self, seconds: float | None = None) -> bool:
+        """Whether it is there by now, or after so many seconds; raises what went wrong.
+
+        Args:
+            seconds: None: however long it takes.
+        """
+        started = self._started.wait(seconds)
+        if started and self._error is not None:
+            raise self._error
+        return started
+
+    def end(self) -> None:
+        """Let go of the thread, after what it started was stopped."""
+        self._over.set()
+        self._thread.join()
+
+
+class Substitute(LocalWorker):
+    """This process, which has the model already, until the others are there.
+
+    Args:
+        model: The model.
+        tally: Counts what it does.
+        number: The piece's number.
+        enough: Whether it is to stop.
+    """
+
+    def __init__(self, model: Model, tally: Tally, number: int, enough: Callable[[], bool]) -> None:
+        super().__init__(model, tally, number)
+        self._enough = enough
+
+    def report(self, done: int) -> None:
+        """See `Worker.report`; raises `HandOver` when it is enough."""
+        super().report(done)
+        if self._enough():
+            raise HandOver
