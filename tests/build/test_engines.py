@@ -45,26 +45,31 @@ def test_more_workers_than_there_is_room_for_are_refused(workers, gpus):
 
 
 def test_what_goes_wrong_at_home_is_raised_where_it_is_waited_for():
+    stopped = threading.Event()
+
     def fail():
         raise UserError("no room")
 
-    home = Home(fail)
+    home = Home(fail, stopped.set)
     with pytest.raises(UserError, match="no room"):
         home.started()
     home.end()
+    assert stopped.is_set()
 
 
 def test_a_home_stays_until_it_is_let_go():
     """Processes that it started would be killed with its thread."""
-    begun, go = threading.Event(), threading.Event()
-    home = Home(lambda: (begun.set(), go.wait()))
-    begun.wait()
+    done, go = [], threading.Event()
+    home = Home(lambda: (go.wait(), done.append(threading.current_thread())), lambda: done.append(home._thread))
     assert not home.started(0)
     go.set()
     assert home.started()
-    assert "ray" in [thread.name for thread in threading.enumerate()]
+    assert done == [home._thread]
+    assert home._thread.is_alive()
+    home.leave()
     home.end()
-    assert "ray" not in [thread.name for thread in threading.enumerate()]
+    assert done == [home._thread] * 2
+    assert not home._thread.is_alive()
 
 
 def test_work_that_was_begun_here_is_handed_over(save_model, number_corpus, tmp_path, monkeypatch):

@@ -84,6 +84,8 @@ class _Builder:
         if {"keys", "index"} & set(unfinished):
             self.engine.start(load="keys" in unfinished)
         for step in unfinished:
+            if step == "defaults" and self.settings.sentences is None:
+                self.engine.release()
             actions[step]()
             self.manifest.steps[step] = {"state": "done"}
             self.folder.save(self.manifest)

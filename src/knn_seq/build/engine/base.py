@@ -80,6 +80,9 @@ class Engine(ABC):
             progress: Counts what is done; it has counted already what the pieces found `done`.
         """
 
+    def release(self) -> None:  # noqa: B027
+        """No work will come any more: the engine may begin to let go, while others go on."""
+
     def close(self) -> None:  # noqa: B027
         """Let go of whatever the engine holds."""
 

@@ -15,25 +15,27 @@ class HandOver(Exception):
 
 
 class Home:
-    """Starts something in a thread, which stays: processes of Ray end with the thread that started them.
+    """Starts and stops something in a thread of its own: processes of Ray end with the thread that started them.
 
     Args:
         start: Takes seconds.
+        stop: Undoes as much as was started; takes seconds.
     """
 
-    def __init__(self, start: Callable[[], None]) -> None:
+    def __init__(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
         self._started, self._over = threading.Event(), threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(start,), name="ray", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(start, stop), name="ray", daemon=True)
         self._thread.start()
 
-    def _run(self, start: Callable[[], None]) -> None:
+    def _run(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
         try:
             start()
         except BaseException as error:
             self._error = error
         self._started.set()
         self._over.wait()
+        stop()
 
     def started(self, seconds: float | None = None) -> bool:
         """Whether it is there by now, or after so many seconds; raises what went wrong.
@@ -46,9 +48,13 @@ class Home:
             raise self._error
         return started
 
-    def end(self) -> None:
-        """Let go of the thread, after what it started was stopped."""
+    def leave(self) -> None:
+        """Begin to stop."""
         self._over.set()
+
+    def end(self) -> None:
+        """Stop, and wait until it has."""
+        self.leave()
         self._thread.join()
 
 

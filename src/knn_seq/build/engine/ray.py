@@ -80,7 +80,7 @@ class RayEngine(Engine):
         if there or self.settings.gpus_per_worker:  # it may not have as many, which must show at once
             self._take_hold(address, load)
         else:
-            self._home = Home(partial(self._take_hold, address, load))
+            self._home = Home(partial(self._take_hold, address, load), self._let_go)
 
     def _take_hold(self, address: str | None, load: bool) -> None:
         if not self._ray.is_initialized():
@@ -117,19 +117,26 @@ class RayEngine(Engine):
         tasks = [slot.task for slot in self._slots] if self._home.started(0) else []
         return None in tasks or bool(tasks and self._ray.wait(tasks, timeout=0)[0])
 
+    def release(self) -> None:
+        """See `Engine.release`."""
+        if self._home is not None:
+            self._home.leave()
+
     def close(self) -> None:
         """Stop the workers, and Ray if it was started or connected to here."""
         if self._home is not None:
-            with suppress(Exception):  # if it could not start, `run` has said so
-                self._home.started()
+            self._home.end()
+            self._home = None
+        else:
+            self._let_go()
+
+    def _let_go(self) -> None:
         for slot in self._slots:
             self._ray.kill(slot.actor)
         self._slots.clear()
         if self._own:
             self._ray.shutdown()
-        if self._home is not None:
-            self._home.end()
-        self._own, self._at_home, self._share, self._home = False, False, None, None
+        self._own, self._at_home, self._share = False, False, None
 
     def _new_slot(self, share: Share, load: bool = False) -> _Slot:
         threads = os.environ.get("OMP_NUM_THREADS", str(share.cpus))
