@@ -1,8 +1,10 @@
 """Memory of a running translator beyond the model, for each entry, against the bytes that its index has for a key.
 
 In a process of its own, a translator translates 64 sentences with the model alone, then with neighbours.  What it has
-more afterwards is the datastore's: private memory, and pages of the datastore's files that are mapped.  The pages of
-keys.h5 are counted apart: they are the disk's cache, which the system takes back when anybody else needs memory.
+more afterwards is the datastore's: private memory, and pages of the datastore's files that are mapped.  Memory that was
+freed and is only kept for later is given back first, else the index would fill what the model has left and look small.
+The pages of keys.h5 are counted apart: they are the disk's cache, which the system takes back when anybody else needs
+memory.
 
     python benchmarks/memory.py --folder results/speed
 """
@@ -13,12 +15,14 @@ from knn_seq.threads import wait_politely
 
 wait_politely()  # before torch is imported
 
+import ctypes
 import gc
 import json
 import statistics
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +102,9 @@ def running_translator(store: Path) -> dict[str, Any]:
 def resident(store: Path) -> Counter[str]:
     """Bytes in memory: of each of the datastore's files that is mapped, and all else that is this process's alone."""
     gc.collect()
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # a C library that does not keep what was freed
+            ctypes.CDLL(None).malloc_trim(0)
     found: Counter[str] = Counter()
     name, own = "", False
     root = str(store.resolve())

@@ -45,7 +45,7 @@ KINDS = {
     "graph": ("HNSW32", "HNSW(M=32,efConstruction=40)"),  # faiss makes graphs with 40
 }
 SLOW_KINDS = {"exact": ("Flat", "FLAT")}  # only when asked for: the server compares with all keys
-TEST_SENTENCES = 1_000
+TEST_SENTENCES = 1_500
 START, END = "<!-- milvus_quality.py writes its figures from here -->", "<!-- to here -->"
 
 

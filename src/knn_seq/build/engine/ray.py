@@ -25,6 +25,7 @@ from knn_seq.progress import Progress
 from knn_seq.settings import BuildSettings, ModelSettings
 
 POLL_SECONDS = 0.5
+LOOK_SECONDS = 2.0
 CONNECT_SECONDS = 10.0
 WAITING_SECONDS = 30.0  # without a worker, until the user is told what the build waits for
 ATTEMPTS = 3  # workers that may die of one piece: something is wrong with it, or with the memory of the node
@@ -32,9 +33,7 @@ OBJECT_STORE_BYTES = 100 << 20  # of a Ray that is started here: nothing large g
 HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # Ray speaks gRPC
 HTTP2_SETTINGS = 4  # the kind of frame that a server answers with
 HERE = (None, "local")  # addresses of a Ray that is still to be started
-# Workers compute in a thread; glibc's memory for threads is given back to the system again and again: a tenth slower.
-MEMORY = {"MALLOC_ARENA_MAX": "1"}
-INHERITED = (*MEMORY, "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # how threads wait for each other
+INHERITED = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # how threads wait for each other
 
 
 class Share(NamedTuple):
@@ -52,7 +51,6 @@ class _Slot:
     actor: Any
     task: Any  # of Ray: the piece it works on, or its start; None: it is idle
     piece: int | None = None
-    asked: Any = None  # how far it is
 
 
 @ENGINES.register("ray")
@@ -140,7 +138,7 @@ class RayEngine(Engine):
 
     def _new_slot(self, share: Share, load: bool = False) -> _Slot:
         threads = os.environ.get("OMP_NUM_THREADS", str(share.cpus))
-        environment = MEMORY | {name: os.environ[name] for name in INHERITED if name in os.environ}
+        environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
         # Processes of a Ray that was started here inherit all that; with an environment of its own a worker would be
         # another process than the one that Ray has started meanwhile.
         own = {} if self._at_home else {"runtime_env": {"env_vars": {**environment, "OMP_NUM_THREADS": threads}}}
@@ -148,7 +146,6 @@ class RayEngine(Engine):
             num_cpus=share.cpus,
             num_gpus=share.gpus,
             max_restarts=0,
-            concurrency_groups={"questions": 1},
             **own,
         )(RayWorker)
         actor = worker.remote(_visible_everywhere(self.model, share.gpus > 0), int(threads.partition(",")[0]))
@@ -158,7 +155,7 @@ class RayEngine(Engine):
         """Start a worker in the place of one that died."""
         assert self._share is not None
         new = self._new_slot(self._share)
-        slot.actor, slot.task, slot.piece, slot.asked = new.actor, new.task, None, None
+        slot.actor, slot.task, slot.piece = new.actor, new.task, None
 
 
 class _Dispatcher:
@@ -169,6 +166,7 @@ class _Dispatcher:
         self.waiting, self.left = deque(range(len(pieces))), len(pieces)
         self.deaths: Counter[int | None] = Counter()
         self.started, self.told = time.monotonic(), engine.quiet
+        self.looked = time.monotonic()
 
     def run(self) -> None:
         while self.left:
@@ -180,7 +178,7 @@ class _Dispatcher:
             ready, _ = self.ray.wait(list(busy), timeout=POLL_SECONDS)
             for task in ready:
                 self._end(busy[task])
-            self._ask()
+            self._look()
             self._tell()
 
     def _end(self, slot: _Slot) -> None:
@@ -205,21 +203,18 @@ class _Dispatcher:
             self.tally.set(number, self.pieces[number].size)
             self.left -= 1
 
-    def _ask(self) -> None:
-        """Show how far the workers are, as soon as they say it."""
+    def _look(self) -> None:
+        """Show what the workers have brought to the disk.
+
+        They are not asked: for that Ray would have to run their work in a thread, and glibc gives memory of threads back
+        to the system again and again, which makes it a tenth slower.
+        """
+        if time.monotonic() - self.looked < LOOK_SECONDS:
+            return
+        self.looked = time.monotonic()
         for slot in self.slots:
-            if slot.piece is None:
-                slot.asked = None
-            elif slot.asked is None:
-                slot.asked = slot.piece, slot.actor.progress.options(concurrency_group="questions").remote()
-            elif self.ray.wait([slot.asked[1]], timeout=0)[0]:
-                (piece, answer), slot.asked = slot.asked, None
-                try:
-                    done = self.ray.get(answer)
-                except self.ray.exceptions.RayError:
-                    continue  # it died; its task will say so
-                if piece == slot.piece and done is not None:
-                    self.tally.set(piece, done)
+            if slot.piece is not None:
+                self.tally.set(slot.piece, self.pieces[slot.piece].done())
 
     def _tell(self) -> None:
         nobody = all(slot.task is not None and slot.piece is None for slot in self.slots)
@@ -244,7 +239,6 @@ class RayWorker(Worker):
 
     def __init__(self, model: tuple[ModelSettings, Fingerprint] | None, threads: int) -> None:
         self._wanted, self._threads = model, threads
-        self._done: int | None = None
 
     def ready(self, load: bool) -> str | None:
         """Return as soon as the process is there, and the model if it is to be loaded; what is wrong, as `run`."""
@@ -265,17 +259,12 @@ class RayWorker(Worker):
         return model
 
     def report(self, done: int) -> None:
-        """See `Worker.report`."""
-        self._done = done
-
-    def progress(self) -> int | None:
-        """What was reported last of the piece."""
-        return self._done
+        """Say nothing: the command sees on the disk how far the work is."""
 
     def run(self, piece: Work) -> str | None:
         """Do a piece; returns what the user has to mend, if there is something."""
-        torch.set_num_threads(self._threads)
-        self._done = None
+        if torch.get_num_threads() != self._threads:  # once it is told, MKL uses all of them for the smallest product
+            torch.set_num_threads(self._threads)
         return self._without_errors(lambda: piece.run(self))
 
     def _without_errors(self, work: Callable[[], object]) -> str | None:
@@ -329,8 +318,6 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> bool:
     quietly = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None or address in HERE:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        for name, value in MEMORY.items():
-            os.environ.setdefault(name, value)
         os.environ.setdefault("RAY_worker_niceness", "0")  # else anything else on the machine comes first
         cores = max(os.cpu_count() or 1, workers or 1)
         ray.init("local", num_cpus=cores, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quietly)
