@@ -206,8 +206,8 @@ class _Dispatcher:
     def _look(self) -> None:
         """Show what the workers have brought to the disk.
 
-        They are not asked: for that Ray would have to run their work in a thread, and glibc gives memory of threads back
-        to the system again and again, which makes it a tenth slower.
+        They are not asked: for that Ray would have to run their work in a thread, and glibc gives memory of threads
+        back to the system again and again, which makes it a tenth slower.
         """
         if time.monotonic() - self.looked < LOOK_SECONDS:
             return
