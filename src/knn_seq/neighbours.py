@@ -19,6 +19,7 @@ class Neighbours:
     distances: Tensor  # (rows, k) float32
     values: Tensor  # (rows, k) int64: target tokens
     ids: Tensor  # (rows, k) int64: entries of the datastore
+    whole: bool = False  # every place is known to hold a real neighbour; False: it has to be looked at
 
     @property
     def found(self) -> Tensor:
@@ -32,11 +33,11 @@ class Neighbours:
 
     def rows(self, index: Tensor | slice) -> Neighbours:
         """The neighbours of other rows: row i of the result is row index[i] of this."""
-        return Neighbours(self.distances[index], self.values[index], self.ids[index])
+        return Neighbours(self.distances[index], self.values[index], self.ids[index], self.whole)
 
     def nearest(self, k: int) -> Neighbours:
         """The first k of each row."""
-        return Neighbours(self.distances[:, :k], self.values[:, :k], self.ids[:, :k])
+        return Neighbours(self.distances[:, :k], self.values[:, :k], self.ids[:, :k], self.whole)
 
     def spread(self, rows: Tensor) -> Neighbours:
         """The neighbours of more rows, of which nothing was found for the others.

@@ -41,6 +41,7 @@ class NeighbourSteer:
         self.retriever, self.combiner, self.settings = retriever, combiner, settings
         self.k, self.sure = settings.k, settings.sure
         self.stopwatch, self.outage = stopwatch or Stopwatch(), outage or Outage()
+        self._may_repeat = not retriever.on_accelerator  # until all prefixes differ: then those they grow into do too
         with self.stopwatch.timing("search"):
             # In a tuple: what is prepared may be None, and None is no answer.
             self.prepared = self.outage.ask(lambda: (retriever.prepare(sources, settings.subset_size),), settings)
@@ -61,7 +62,7 @@ class NeighbourSteer:
         """Rows that are finished, or in which the model is sure, have no neighbours."""
         wanted = self._wanted(step)
         if wanted is None:
-            return self._neighbours(step.queries, step.sentences, step.prefixes)
+            return self._neighbours(step.queries, step.sentences, step.prefixes, every_row=True)
         if not wanted.any():
             return Neighbours.none(len(wanted), self.k, wanted.device)
         found = self._neighbours(step.queries[wanted], step.sentences[wanted.cpu()], step.prefixes[wanted])
@@ -75,12 +76,13 @@ class NeighbourSteer:
         unsure = unsure_rows(step.log_probs.amax(dim=1), self.sure)
         return unsure if unfinished is None else unsure & unfinished
 
-    def _neighbours(self, queries: Tensor, sentences: Tensor, prefixes: Tensor) -> Neighbours:
-        if not self.retriever.on_accelerator:
+    def _neighbours(self, queries: Tensor, sentences: Tensor, prefixes: Tensor, every_row: bool = False) -> Neighbours:
+        if self._may_repeat:
             first, of_row = distinct_prefixes(sentences, prefixes)
             if len(first) < len(queries):
                 found = self._retrieved(queries[first], sentences[first])
                 return found.rows(torch.tensor(of_row, device=queries.device))
+            self._may_repeat = not every_row
         return self._retrieved(queries, sentences)
 
     def _retrieved(self, queries: Tensor, sentences: Tensor) -> Neighbours:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -30,15 +31,24 @@ class Combiner(ABC):
         """The share of p_kNN that each neighbour brings to its value, (rows, k); a row sums to 1, or to 0 if empty."""
 
     @abstractmethod
-    def weights(self, neighbours: Neighbours) -> Tensor:
-        """λ of each row that has neighbours, (rows,)."""
+    def weights(self, neighbours: Neighbours) -> Tensor | float:
+        """λ of each row that has neighbours, (rows,), or one for all of them."""
 
     def mixture_weights(self, neighbours: Neighbours) -> Tensor:
-        """λ as it enters the mixture, (rows,): 0 without neighbours, and always less than 1.
+        """λ as it enters the mixture, (rows,): 0 without neighbours, and always less than 1."""
+        weight = self._mixture_weight(neighbours)
+        return weight if isinstance(weight, Tensor) else neighbours.distances.new_full((len(neighbours.ids),), weight)
+
+    def _mixture_weight(self, neighbours: Neighbours) -> Tensor | float:
+        """The same, or one for all rows.
 
         What the neighbours don't vote for must stay possible: their tokens may all be banned later in the search.
         """
-        return self.weights(neighbours).clamp(max=LARGEST_WEIGHT).masked_fill(neighbours.empty, 0.0)
+        weight = self.weights(neighbours)
+        weight = weight.clamp(max=LARGEST_WEIGHT) if isinstance(weight, Tensor) else min(weight, LARGEST_WEIGHT)
+        if neighbours.whole:
+            return weight
+        return torch.where(neighbours.empty, 0.0, weight)
 
     def combine(self, log_probs: Tensor, neighbours: Neighbours) -> Tensor:
         """The logarithm of the mixture.
@@ -52,13 +62,17 @@ class Combiner(ABC):
         Returns:
             log p, (rows, vocabulary); a row without neighbours is log p_MT as it was.
         """
-        weight, values = self.mixture_weights(neighbours).unsqueeze(1), neighbours.values
-        rest = torch.log1p(-weight)
-        retrieved = log_probs.gather(1, values) + rest
+        weight, values = self._mixture_weight(neighbours), neighbours.values
+        if isinstance(weight, Tensor):
+            weight = weight.unsqueeze(1)
+            log_probs.add_(torch.log1p(-weight))
+        else:
+            log_probs.add_(math.log1p(-weight))
+        retrieved = log_probs.gather(1, values)
         # Votes for the same token meet in its own place, which is written anew in the end: nothing has to be sorted.
-        shares = log_probs.scatter_(1, values, 0.0).scatter_add_(1, values, self.votes(neighbours)).gather(1, values)
-        mixed = torch.logaddexp(retrieved, torch.log(weight * shares))
-        return log_probs.add_(rest).scatter_(1, values, mixed)
+        votes = self.votes(neighbours).mul(weight)
+        shares = log_probs.scatter_(1, values, 0.0).scatter_add_(1, values, votes).gather(1, values)
+        return log_probs.scatter_(1, values, torch.logaddexp(retrieved, shares.log_()))
 
 
 COMBINERS: Registry[Combiner] = Registry("combine")

@@ -14,9 +14,8 @@ class FixedCombiner(Combiner):
     def votes(self, neighbours: Neighbours) -> Tensor:
         """The softmax of −d/τ over each row."""
         votes = torch.softmax(neighbours.distances / -self.settings.temperature, dim=1)
-        return votes.masked_fill(neighbours.empty.unsqueeze(1), 0.0)
+        return votes if neighbours.whole else votes.masked_fill(neighbours.empty.unsqueeze(1), 0.0)
 
-    def weights(self, neighbours: Neighbours) -> Tensor:
+    def weights(self, neighbours: Neighbours) -> Tensor | float:
         """λ, the same for every row."""
-        rows = len(neighbours.ids)
-        return neighbours.distances.new_full((rows,), self.settings.weight)
+        return self.settings.weight

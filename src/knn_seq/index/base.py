@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -135,15 +137,12 @@ class SearchIndex(ABC):
         if k < 1:
             raise UserError(f"k must be at least 1, not {k}.")
         prepared = self._prepared(queries, "query")
-        distances = torch.full((len(prepared), k), torch.inf, device=prepared.device)
-        ids = torch.full((len(prepared), k), -1, device=prepared.device)
-        possible = min(k, len(self))
-        if possible and len(prepared):
-            near, found = self._search(prepared, possible)
-            ids[:, :possible] = found.to(ids)
-            distances[:, :possible] = near.to(distances)
-            distances[ids < 0] = torch.inf
-        return SearchResult(distances, ids)
+        possible = min(k, len(self)) if len(prepared) else 0
+        near, found = self._search(prepared, possible) if possible else (prepared[:, :0], prepared[:, :0])
+        distances, ids = near.to(prepared.device, torch.float32), found.to(prepared.device, torch.int64)
+        if possible < k:
+            distances, ids = F.pad(distances, (0, k - possible)), F.pad(ids, (0, k - possible), value=-1)
+        return SearchResult(distances.masked_fill(ids < 0, torch.inf), ids)
 
     def remove(self, ids: Tensor | NDArray[np.int64]) -> int:
         """Take entries out; the others keep their ids, and afterwards `add` has to be told the ids of new ones.
@@ -333,11 +332,11 @@ class SearchIndex(ABC):
         if isinstance(vectors, np.ndarray):
             vectors = torch.from_numpy(np.array(vectors, np.float32))  # a copy: a memory map may be read-only
         vectors = vectors.detach().float()
-        finite = vectors.isfinite().all(dim=1)
-        if not finite.all():
+        # One sum tells nearly always: only where it is not finite is each of the numbers looked at.
+        if not math.isfinite(vectors.sum()) and not (finite := vectors.isfinite().all(dim=1)).all():
             row = int(finite.logical_not().nonzero()[0])
             raise UserError(f"The {what} in row {row} has a value that is not a finite number: check the model.")
-        return torch.nn.functional.normalize(vectors, dim=1) if self.metric == "cosine" else vectors
+        return F.normalize(vectors, dim=1) if self.metric == "cosine" else vectors
 
 
 INDEXES: Registry[SearchIndex] = Registry("index")

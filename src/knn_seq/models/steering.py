@@ -62,6 +62,7 @@ def steering(
     """
     prefix: Tensor | None = None
     forced: int | None = None  # tokens that were there before the first step: start token, language, prompt
+    of_rows = torch.empty(0, dtype=torch.int64)  # the sentence of each row
     prepare = network.prepare_inputs_for_generation
 
     @functools.wraps(prepare)
@@ -72,14 +73,18 @@ def steering(
         return prepare(input_ids, *arguments, **named)
 
     def replace_logits(module: Any, inputs: Any, output: Any) -> Any:
+        nonlocal of_rows
         assert prefix is not None, "the network was run outside generate()"
         rows = len(prefix)
+        if len(of_rows) != rows:
+            of_rows = torch.arange(rows) // (rows // sentences)
+        generated = prefix[:, forced:]
         step = Step(
             queries=key_hook.states(rows)[:, -1],
             log_probs=log_softmax(output.logits[:, -1].float()),
-            prefixes=prefix[:, forced:],
-            sentences=torch.arange(rows) // (rows // sentences),
-            finished=_finished(prefix[:, forced:], ends),
+            prefixes=generated,
+            sentences=of_rows,
+            finished=_finished(generated, ends),
         )
         mixture = steer(step).unsqueeze(1)
         output.logits = mixture if ends else mixture.as_subclass(LogProbs)

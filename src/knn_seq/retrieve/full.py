@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from knn_seq.index import SearchIndex, open_index
@@ -23,7 +24,7 @@ class FullRetriever(Retriever):
         values: The target token of each entry, (entries,) int32.
     """
 
-    def __init__(self, index: SearchIndex, values: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+    def __init__(self, index: SearchIndex, values: NDArray[np.int32]) -> None:
         self.index, self.values = index, values
 
     @classmethod
@@ -35,9 +36,12 @@ class FullRetriever(Retriever):
     def retrieve(self, queries: Tensor, sentences: Tensor, k: int, prepared: Any = None) -> Neighbours:
         """The k nearest of all entries."""
         distances, ids = self.index.search(queries, k)
-        return Neighbours(distances, self._values_of(ids), ids)
+        entries = ids.cpu().numpy()
+        whole = not len(entries) or int(entries.min()) >= 0
+        return Neighbours(distances, torch.from_numpy(self._values_of(entries, whole)).to(ids.device), ids, whole)
 
-    def _values_of(self, ids: Tensor) -> Tensor:
-        rows = ids.cpu().numpy()
-        values = np.where(rows >= 0, self.values[np.maximum(rows, 0)], 0) if len(self.values) else np.zeros_like(rows)
-        return torch.from_numpy(values.astype(np.int64)).to(ids.device)
+    def _values_of(self, entries: NDArray[np.int64], whole: bool) -> NDArray[np.int64]:
+        if whole:
+            return self.values[entries].astype(np.int64)
+        values = self.values[np.maximum(entries, 0)] if len(self.values) else np.zeros_like(entries)
+        return np.where(entries >= 0, values, 0).astype(np.int64)

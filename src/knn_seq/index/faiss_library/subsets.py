@@ -74,23 +74,24 @@ class FaissSubsets:
         rows = np.ascontiguousarray(queries.float().numpy())
         if self.codec.metric == "cosine":
             rows = np.ascontiguousarray(torch.nn.functional.normalize(torch.from_numpy(rows), dim=1).numpy())
-        distances, ids = self._of_each(rows, sentences.tolist(), k)
+        distances, ids = self._of_each(rows, sentences, k)
         if self.codec.metric != "l2":
             distances *= {"ip": -1.0, "cosine": 0.5}[self.codec.metric]
         values = np.take(self.values, ids, mode="clip").astype(np.int64)
-        missing = ids < 0
-        if missing.any():
+        whole = not len(ids) or int(ids.min()) >= 0
+        if not whole:
+            missing = ids < 0
             distances[missing], values[missing] = np.inf, 0
-        return Neighbours(torch.from_numpy(distances), torch.from_numpy(values), torch.from_numpy(ids))
+        return Neighbours(torch.from_numpy(distances), torch.from_numpy(values), torch.from_numpy(ids), whole)
 
-    def _of_each(self, queries: NDArray[np.float32], sentences: list[int], k: int) -> tuple[Any, Any]:
+    def _of_each(self, queries: NDArray[np.float32], sentences: Tensor, k: int) -> tuple[Any, Any]:
         """faiss's distances and ids, (rows, k), of rows that belong to these sentences; -1 is no id."""
+        if len(self.searchers) == 1 and self.searchers[0] is not None:
+            return self._search(self.searchers[0], queries, k)
         places: defaultdict[int, list[int]] = defaultdict(list)
-        for row, sentence in enumerate(sentences):
+        for row, sentence in enumerate(sentences.tolist()):
             places[sentence].append(row)
         searched = [number for number in places if self.searchers[number] is not None]
-        if len(searched) == len(places) == 1:
-            return self._search(self.searchers[searched[0]], queries, k)
         distances, ids = np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1)
 
         def search_each(share: Iterable[int]) -> None:
