@@ -1,4 +1,4 @@
-"""Tokens per second of full and subset kNN-MT over the model alone, batch by batch in turns in one process.
+"""Tokens per second of full and subset kNN-MT over the model alone, step by step in turns in one process.
 
 The models: Firefox's small one, and Transformers of the base and the big size with random weights, which never end an
 output, so that all systems write the same number of tokens.  Beyond a million entries, and for the larger models, a
@@ -17,13 +17,14 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rounds import Options, Row, command_line, options_of, rates_by_pieces, ratios_by_pieces, table
+from lockstep import rates_of_batches, twin
+from rounds import Options, Row, command_line, options_of, ratios_by_pieces, table
 from speed_models import ENTRIES, SIZES, sized_store, speed_model
 
 from knn_seq.corpus import SentencePair
@@ -38,6 +39,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "base": {"weight": 0.0},
     "full": {"retriever": "full"},
     "subset": {"retriever": "subset"},
+    "base again": {"weight": 0.0},  # tells how far figures can be trusted
 }
 LENGTH = 32  # tokens of an output at most
 SENTENCES, BATCHES = 16, 2  # of a round, at least: what disturbs one of them is not to count
@@ -103,16 +105,21 @@ def measure(folder: Path, options: Options, grid: Grid | None = None) -> list[Ro
         for size in grid.sizes:
             store, test = sized_store(folder, name, model, size)
             search: dict[str, Any] = {"k": K, "temperature": 50.0, "weight": 0.5, "subset_size": 512}
-            translator = Translator(store, model, max_length=LENGTH, **search)
-            checked = check_index(open_index(store, translator.search), store.keys, K)
+            translators = {
+                system: Translator(store, twin(model), max_length=LENGTH, **search | own)
+                for system, own in SYSTEMS.items()
+            }
+            checked = check_index(open_index(store, translators["full"].search), store.keys, K)
             print(f"{name}, {size}: recall@{K} {checked.recall:.3f}", file=sys.stderr, flush=True)
             for beam, batch in itertools.product(grid.beams, grid.batches):
-                rows += compared(translator, test, Setting(name, size, beam, batch), options)
+                rows += compared(translators, test, Setting(name, size, beam, batch), options)
     return rows
 
 
-def compared(translator: Translator, test: list[SentencePair], setting: Setting, options: Options) -> list[Row]:
-    """All systems in turns, batch by batch, then once more with a stopwatch."""
+def compared(
+    translators: Mapping[str, Translator], test: list[SentencePair], setting: Setting, options: Options
+) -> list[Row]:
+    """All systems in turns, step by step, then once more each with a stopwatch."""
     count = (
         max(SENTENCES, BATCHES * setting.batch) * TIMES.get(setting.model, 1) if not options.quick else setting.batch
     )
@@ -120,17 +127,18 @@ def compared(translator: Translator, test: list[SentencePair], setting: Setting,
     batches = [sources[start : start + setting.batch] for start in range(0, count, setting.batch)]
     decoding = {"beam_size": setting.beam, "batch_size": setting.batch}
     systems = {
-        name: [partial(tokens, translator, batch, {**decoding, **own}) for batch in batches]
-        for name, own in SYSTEMS.items()
+        name: [partial(tokens, translator, batch, decoding) for batch in batches]
+        for name, translator in translators.items()
     }
-    measured = rates_by_pieces(systems, options.rounds)
+    measured = rates_of_batches(systems, options.rounds)
     rows = []
     for system, ratio in ratios_by_pieces(measured).items():
         speed = statistics.median(itertools.chain.from_iterable(measured[system]))
         if system == "base":
             print(f"{setting}, base: {speed:,.1f} tokens/s", file=sys.stderr, flush=True)
             continue
-        spent = shares(translator, sources, {**decoding, **SYSTEMS[system]})
+        translator = translators[system]
+        spent = shares(translator, sources, decoding)
         parts = ", ".join(f"{part} {share:.0%}" for part, share in spent.items())
         print(f"{setting}, {system}: {speed:,.1f} tokens/s, {ratio}; {parts}", file=sys.stderr, flush=True)
         counts = setting.size == GOAL_SIZE and setting.beam == GOAL_BEAM
@@ -142,7 +150,8 @@ def compared(translator: Translator, test: list[SentencePair], setting: Setting,
             "tokens_per_second": {name: measured[name] for name in ("base", system)},
         }
         goal = GOALS.get((setting.model, system)) if counts else None
-        rows.append(Row(f"{system} kNN-MT / base, {setting}", ratio, goal, False, figures))
+        what = system if translator.search.weight == 0 else f"{system} kNN-MT"
+        rows.append(Row(f"{what} / base, {setting}", ratio, goal, False, figures))
     return rows
 
 
