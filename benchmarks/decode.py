@@ -43,6 +43,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 }
 LENGTH = 32  # tokens of an output at most
 SENTENCES, BATCHES = 16, 2  # of a round, at least: what disturbs one of them is not to count
+FEW_SENTENCES, FEW_BATCHES = 4, 1  # the same where the whole grid is measured
 TIMES = {"firefox": 2}  # as many for a model that is so much faster
 GOALS = {  # with beam 5 and a million entries
     ("firefox", "full"): 0.7,
@@ -120,9 +121,10 @@ def compared(
     translators: Mapping[str, Translator], test: list[SentencePair], setting: Setting, options: Options
 ) -> list[Row]:
     """All systems in turns, step by step, then once more each with a stopwatch."""
-    count = (
-        max(SENTENCES, BATCHES * setting.batch) * TIMES.get(setting.model, 1) if not options.quick else setting.batch
-    )
+    sentences, batches_at_least = (FEW_SENTENCES, FEW_BATCHES) if options.full else (SENTENCES, BATCHES)
+    count = max(sentences, batches_at_least * setting.batch) * TIMES.get(setting.model, 1)
+    if options.quick:
+        count = setting.batch
     sources = sorted((pair.source for pair in test[:count]), key=len)
     batches = [sources[start : start + setting.batch] for start in range(0, count, setting.batch)]
     decoding = {"beam_size": setting.beam, "batch_size": setting.batch}

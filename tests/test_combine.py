@@ -19,9 +19,9 @@ VOCABULARY = 7
 @st.composite
 def cases(draw):
     rows, k = draw(st.integers(1, 4)), draw(st.integers(1, 6))
-    distances, values, ids = [], [], []
+    distances, values, ids, all_found = [], [], [], draw(st.booleans())
     for _ in range(rows):
-        found = draw(st.integers(0, k))
+        found = k if all_found else draw(st.integers(0, k))
         distances.append(
             sorted(draw(st.lists(st.floats(-100, 500), min_size=found, max_size=found))) + [math.inf] * (k - found)
         )
@@ -29,7 +29,9 @@ def cases(draw):
             draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=found, max_size=found)) + [0] * (k - found)
         )
         ids.append(list(range(found)) + [-1] * (k - found))
-    neighbours = Neighbours(torch.tensor(distances), torch.tensor(values), torch.tensor(ids))
+    numbers = torch.tensor(ids)
+    whole = bool((numbers >= 0).all()) and draw(st.booleans())  # nobody has to say so
+    neighbours = Neighbours(torch.tensor(distances), torch.tensor(values), numbers, whole)
     logits = draw(
         st.lists(st.lists(st.floats(-9, 9), min_size=VOCABULARY, max_size=VOCABULARY), min_size=rows, max_size=rows)
     )

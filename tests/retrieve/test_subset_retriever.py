@@ -175,3 +175,18 @@ def test_the_command_line(number_store, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.count("\n") == 3
     assert main(["translate", str(path), "--retriever", "subset", "--subset-size", "0", "-q"]) == 2
     assert "at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("codes", ["Flat", "PQ4x4,Refine(keys)"])
+def test_neighbours_say_that_they_are_whole_only_if_they_are(codes, prepared, model):
+    store = prepared(codes=codes)
+    settings = SearchSettings(subset_size=1)
+    subset, full = SubsetRetriever.open(store, settings, model), FullRetriever.open(store, settings)
+    queries, sentences = torch.from_numpy(store.keys[:3].astype(np.float32)), torch.zeros(3, dtype=torch.int64)
+    ready = subset.prepare(read(model, SOURCES[:1]), 1)
+    found = [subset.retrieve(queries, sentences, k, ready) for k in (1, len(store))]
+    found += [full.retrieve(queries, sentences, k) for k in (1, len(store), len(store) + 1)]
+    for neighbours in found:
+        assert neighbours.found.all() or not neighbours.whole
+    assert [neighbours.whole for neighbours in found[2:]] == [True, True, False]
+    assert found[0].whole or codes == "Flat"
