@@ -40,7 +40,7 @@ import numpy as np
 import torch
 from bench import machine
 from numpy.typing import NDArray
-from rounds import Options, Ratio, Row, command_line, options_of, rates, table
+from rounds import Options, Row, command_line, options_of, rates, rates_by_pieces, ratios_by_pieces, table
 from scale_report import draw, evaluate, write_tables
 from speed_models import JITTER, held_out_states, sized_store, speed_model
 from torch import Tensor
@@ -63,9 +63,9 @@ DEFAULT_LARGEST = 10_000_000
 REFERENCE = 1_000_000  # whose recall larger indexes have to reach, and whose cost they are compared with
 GOAL = 2.0
 BLOCK = 1 << 16  # keys made at a time
-PROBES = (32, 36, 40, 44, 48, 56, 64, 80, 96, 128, 192, 256)
-FACTORS = (5, 6, 7, 8, 10, 12, 16, 24)
-TRIES = 3  # at each of these, of which the fastest counts
+PROBES = (20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 80, 96, 128, 192, 256)
+FACTORS = (4, 5, 6, 7, 8, 9, 10, 12, 16, 24)
+TRIES = 9  # at each of these, of which the fastest counts
 OTHERWISE = (
     (None, None),
     (8, None),
@@ -118,17 +118,22 @@ def measure(folder: Path, options: Options, largest: int | None = None, everythi
         key_rates["Transformer-big"] = measure_key_rate(speed_model("marian-base" if options.quick else "marian-big"))
         others = other_indexes(work, keys, queries, options.quick)
     search_in_turns([*sized.values(), *others], min(options.rounds, 3))
-    for size in sizes[sizes.index(reference) + 1 :]:
-        sized[size].look_further(sized[reference].recall)
+    recall = sized[reference].recall  # with the default options
+    for size in sizes[sizes.index(reference) :]:
+        sized[size].look_for(recall)
     rows = []
     for count in COUNTS:
-        measured = rates({str(size): partial(sized[size].search, count) for size in sizes}, options.rounds)
+        # In turns of a few batches: noise hits all alike, and as beside a model nobody finds its keys in the cache.
+        turns = {str(size): REPEATS * [partial(sized[size].search, count, repeats=1)] for size in sizes}
+        measured = rates_by_pieces(turns, options.rounds)
         for size in sizes:
-            sized[size].note_search(count, 1 / statistics.median(measured[str(size)]), "same recall")
-        slower = Ratio.of(measured[str(reference)], measured[str(sizes[-1])])
+            rate = statistics.median(itertools.chain.from_iterable(measured[str(size)]))
+            sized[size].note_search(count, 1 / rate, "same recall")
+        most, fewer = str(sizes[-1]), str(reference)
+        slower = ratios_by_pieces({most: measured[most], fewer: measured[fewer]})[fewer]
         what = f"a search among {sizes[-1]:,} keys / {reference:,}, same recall, {count} queries"
-        own, wanted = sized[sizes[-1]].recall, sized[reference].recall
-        flaw = f"recall {own:.3f} instead of {wanted:.3f}" if own < wanted else ""
+        own = sized[sizes[-1]].recall
+        flaw = f"recall {own:.3f} instead of {recall:.3f}" if own < recall else ""
         goal = GOAL if (reference, sizes[-1]) == (REFERENCE, SIZES[-1]) else None  # it is for these two sizes
         rows.append(Row(what, slower, goal, True, {"queries_per_second": measured}, flaw))
     report = {
@@ -244,20 +249,23 @@ class SizedIndex:
         found = self.index.search(self.queries, K).ids
         return (self.exact.unsqueeze(2) == found.unsqueeze(1)).any(2).float().mean().item()
 
-    def look_further(self, recall: float) -> None:
-        """Take the cheapest search options that reach the recall; the widest, if none does."""
-        if self.recall >= recall:
-            return
-        tried = []
-        for nprobe, factor in itertools.product(PROBES, FACTORS):
-            self.look(nprobe, factor)
-            found = self._recall()
-            seconds = min(self._processor_seconds() for _ in range(TRIES)) if found >= recall else math.inf
-            tried.append((found >= recall, seconds, nprobe, factor, found))
-            if found >= recall and factor == FACTORS[0]:
-                break  # more probes would only cost more
-        reaching = [each for each in tried if each[0]]
-        _, _, nprobe, factor, self.recall = min(reaching, key=lambda each: each[1]) if reaching else tried[-1]
+    def look_for(self, recall: float) -> None:
+        """Take the cheapest search options that reach the recall; the widest, if none does.
+
+        What visits more lists than other options that reach it must get by with fewer candidates to be tried at all.
+        """
+        reaching: list[tuple[float, int, int, float]] = []  # seconds, the options, and what they find
+        most = math.inf
+        for nprobe in PROBES:
+            for factor in FACTORS:
+                self.look(nprobe, factor)
+                found = self._recall()
+                if factor >= most or found >= recall:
+                    break
+            if factor < most and found >= recall:
+                most = factor
+                reaching.append((min(self._processor_seconds() for _ in range(TRIES)), nprobe, factor, found))
+        _, nprobe, factor, self.recall = min(reaching, default=(math.inf, nprobe, factor, found))
         self.look(nprobe, factor)
         self.nprobe, self.refine_factor = nprobe, factor
         self.figures["same_recall"] = {"nprobe": nprobe, "refine_factor": factor, "recall": self.recall}
