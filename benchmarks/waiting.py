@@ -3,7 +3,7 @@
 GNU OpenMP reads GOMP_SPINCOUNT when it is loaded, so each count has a process of its own; they take turns, sentence by
 sentence, and all but one wait.
 
-    python benchmarks/waiting.py --folder results/speed --counts 20000
+    python benchmarks/waiting.py --folder results/speed
 """
 
 from __future__ import annotations
