@@ -150,15 +150,14 @@ def _build(keys: NDArray[Any], recipe: str) -> tuple[SearchIndex, float, float]:
 
 def _built_plainly(store: Datastore, recipe: str, folder: Path) -> tuple[SearchIndex, float, float]:
     """The index of faiss as it comes, and the seconds that `train` and `add` took."""
-    from knn_seq.index.faiss import FaissIndex
+    from knn_seq.index.faiss import LISTS, FaissIndex
     from knn_seq.index.faiss_library import faiss
 
     file = folder / "plain.faiss"
     command = [sys.executable, __file__, "--plain", str(store.keys_path), recipe, str(file)]
     seconds = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    index = FaissIndex(store.keys.shape[1], recipe=recipe)
+    index = FaissIndex(store.keys.shape[1], recipe=recipe, nprobe=LISTS)
     index.index = faiss.read_index(str(file))
-    index.index.nprobe = index.options["nprobe"]
     file.unlink()
     return index, seconds["train"], seconds["add"]
 

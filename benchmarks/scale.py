@@ -50,7 +50,9 @@ from knn_seq.index.budget import memory_budget
 from knn_seq.index.cost.job import Job
 from knn_seq.index.cost.measure import search_with, seconds_to_fetch, with_lists
 from knn_seq.index.exact import exact_search
-from knn_seq.index.faiss import FaissIndex
+from knn_seq.index.faiss import REACH, FaissIndex
+from knn_seq.index.faiss_library.layers import inverted_lists
+from knn_seq.index.faiss_library.near_lists import NearLists
 from knn_seq.index.recipe import default_recipe
 from knn_seq.sizes import parse_count
 from knn_seq.storage.atomic import read_json, write_json
@@ -234,9 +236,12 @@ class SizedIndex:
         self.index = index
         if index.needs_keys:
             index.lend_keys(keys)
+        self.refine_factor = index.options["refine_factor"]
+        self.nprobe: int | None = None
+        self.reach: float | None = None
+        self.look(None, None)
         self.exact = self._exact(folder / "exact.npy", keys)
         self.recall = self._recall()
-        self.nprobe, self.refine_factor = index.options["nprobe"], index.options["refine_factor"]
         self.figures |= {"recall": self.recall, "searches": []}
         write_json(notes, self.figures)
 
@@ -258,7 +263,7 @@ class SizedIndex:
         most = math.inf
         for nprobe in PROBES:
             for factor in FACTORS:
-                self.look(nprobe, factor)
+                self.look(nprobe, factor, REACH)
                 found = self._recall()
                 if factor >= most or found >= recall:
                     break
@@ -266,18 +271,30 @@ class SizedIndex:
                 most = factor
                 reaching.append((min(self._processor_seconds() for _ in range(TRIES)), nprobe, factor, found))
         _, nprobe, factor, self.recall = min(reaching, default=(math.inf, nprobe, factor, found))
-        self.look(nprobe, factor)
-        self.nprobe, self.refine_factor = nprobe, factor
-        self.figures["same_recall"] = {"nprobe": nprobe, "refine_factor": factor, "recall": self.recall}
+        self.nprobe, self.reach, self.refine_factor = nprobe, REACH, factor
+        self.look(None, None)
+        options = {"nprobe": nprobe, "reach": REACH, "refine_factor": factor}
+        self.figures["same_recall"] = {**options, "lists": self.lists_visited(), "recall": self.recall}
 
     def _processor_seconds(self) -> float:
         start = time.process_time()
         self.index.search(self.queries, K)
         return time.process_time() - start
 
-    def look(self, nprobe: int | None, factor: int | None) -> None:
-        """Search so thoroughly from now on; None: as before."""
-        search_with(self.index, nprobe or self.nprobe, factor or self.refine_factor)
+    def look(self, nprobe: int | None, factor: int | None, reach: float | None = None) -> None:
+        """Search so thoroughly from now on; None: as before, but with an nprobe as far as it takes."""
+        if nprobe is None:
+            nprobe, reach = self.nprobe, self.reach
+        search_with(self.index, nprobe, factor or self.refine_factor, reach)
+
+    def lists_visited(self) -> float:
+        """How many lists a query visits, on average."""
+        ivf = inverted_lists(self.index.index)
+        if ivf is None:
+            return 0
+        if self.index.reach is None:
+            return min(self.index.nprobe, int(ivf.nlist))
+        return NearLists(self.index.index, self.index.reach).visited(self.queries.numpy())
 
     def search(self, count: int, repeats: int = REPEATS) -> int:
         """Search all queries, so many at a time, several times; returns how many they were."""
@@ -294,7 +311,7 @@ class SizedIndex:
 
     def note_search(self, count: int, seconds: float, why: str) -> None:
         """Keep what a query took in a batch of so many, searched as thoroughly as the index is set to."""
-        options = {name: self.index.options[name] for name in ("nprobe", "refine_factor")}
+        options = {"nprobe": round(self.lists_visited()), "refine_factor": self.index.options["refine_factor"]}
         self.figures["searches"].append({"queries": count, **options, "seconds": count * seconds, "why": why})
 
 

@@ -76,7 +76,8 @@ class SearchSettings:
     weight: float = 0.5
     sure: float | None = None  # where the model holds a token at least this likely it is not steered; None: always
     nprobe: int | None = None  # inverted lists visited by one query; None: the index's own default
-    ef_search: int | None = None  # the same for graph indexes
+    reach: float | None = None  # times the nearest list's squared distance up to which lists are visited at all
+    ef_search: int | None = None  # candidates that a walk over a graph keeps
     refine_factor: int | None = None  # how many times k candidates an index with refinement ranks anew
     on_index_failure: str | None = (
         None  # an index elsewhere does not answer: "error" (None), or "base", the model alone
@@ -89,6 +90,7 @@ class SearchSettings:
         _require(self.sure is None or 0 < self.sure <= 1, "sure must lie between 0 and 1", self.sure)
         _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)
         _require(self.nprobe is None or self.nprobe >= 1, "nprobe must be at least 1", self.nprobe)
+        _require(self.reach is None or self.reach >= 1, "reach must be at least 1", self.reach)
         _require(self.ef_search is None or self.ef_search >= 1, "ef-search must be at least 1", self.ef_search)
         _require(
             self.refine_factor is None or self.refine_factor >= 1,

@@ -380,7 +380,7 @@ def test_the_description_of_faiss():
         "recipe": "Flat",
         "metric": "l2",
         "dimension": DIMENSION,
-        "options": {"nprobe": 32, "ef_search": 128, "refine_factor": 5, "device": None},
+        "options": {"nprobe": None, "reach": None, "ef_search": 128, "refine_factor": 5, "device": None},
         "entries": 300,
         "memory": 300 * DIMENSION * 4,
         "removed": False,

@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("-k", type=int, default=64, help="neighbours (default 64)")
     check.add_argument("--queries", type=int, default=256, help="keys that are asked for (default 256)")
     check.add_argument("--nprobe", type=int, help="inverted lists visited for a query")
-    check.add_argument("--ef-search", type=int, help="the same for graph indexes")
+    check.add_argument(
+        "--reach", type=float, metavar="TIMES", help="visit no list that is so many times as far as the nearest"
+    )
+    check.add_argument("--ef-search", type=int, help="candidates that a walk over a graph keeps")
     check.add_argument("--refine-factor", type=int, help="times k candidates that are ranked anew")
     parser.add_argument(
         "--name", help="of the index to build (default: its recipe), or to check (default: that in use)"
@@ -172,7 +175,11 @@ def _check(arguments: argparse.Namespace, store: DatastoreFolder, name: str | No
 
     store.require_complete()
     settings = SearchSettings(
-        index=name, nprobe=arguments.nprobe, ef_search=arguments.ef_search, refine_factor=arguments.refine_factor
+        index=name,
+        nprobe=arguments.nprobe,
+        reach=arguments.reach,
+        ef_search=arguments.ef_search,
+        refine_factor=arguments.refine_factor,
     )
     index = open_index(store, settings)
     with Progress("exact search", len(store.keys), "keys", quiet=arguments.quiet) as progress:

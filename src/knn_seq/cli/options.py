@@ -42,7 +42,10 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
     group.add_argument("--nprobe", type=int, help="inverted lists visited for a query")
-    group.add_argument("--ef-search", type=int, help="the same for graph indexes")
+    group.add_argument(
+        "--reach", type=float, metavar="TIMES", help="visit no list that is so many times as far as the nearest"
+    )
+    group.add_argument("--ef-search", type=int, help="candidates that a walk over a graph keeps")
     group.add_argument("--refine-factor", type=int, help="times k candidates that are ranked anew")
     group.add_argument("--retriever", help="full, subset, memory, or one of an installed package")
     group.add_argument("--subset-size", type=int, metavar="N", help="sentences that subset and memory search in")

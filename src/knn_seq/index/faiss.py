@@ -27,12 +27,16 @@ from knn_seq.index.faiss_library.layers import (
     make_tables,
     transforms,
 )
-from knn_seq.index.faiss_library.stored_keys import ranked_by_cosine, view_of
+from knn_seq.index.faiss_library.near_lists import NearLists
+from knn_seq.index.faiss_library.side_by_side import Found, in_shares
+from knn_seq.index.faiss_library.stored_keys import KeyRanker, ranked_by_cosine
 from knn_seq.index.faiss_library.training import least_sample, train
 from knn_seq.index.recipe import REFINE_KEYS, default_recipe, training_size
 from knn_seq.storage.atomic import disk_errors
 
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
+LISTS = 32  # that a query visits, near or not
+NEAR_LISTS, REACH = 40, 1.75  # at most, of the near ones: some 20 of them, with as many neighbours as in 32
 WIDE = 256  # dimensions beyond which reading a key to rank it costs more than finding another candidate
 SPARE = 8  # candidates beyond k in an exact search
 ADDING_EF = 32  # candidates kept in a graph of lists: enough for the one list of a key, and far faster than a search's
@@ -47,21 +51,25 @@ class FaissIndex(SearchIndex):
         metric: "l2", "ip" or "cosine".
         recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".  One that ends in ",Refine(keys)" ranks what it
             finds by the stored keys, which have to be lent to it (`lend_keys`).
-        **options: nprobe, the inverted lists that a query visits; ef_search, the candidates that a walk over an HNSW
-            graph keeps; refine_factor, how many times k candidates a refinement looks at (None: 5, for wide keys 3);
-            device, where torch trains and encodes (None: CUDA if there is, else the CPU).
+        **options: nprobe, the inverted lists that a query visits (None: up to 40 that are near); reach, how many times
+            as far as the nearest a list may be that is visited, in squared distances, with which nprobe is the most
+            (None: 1.75 if nprobe is None too, else any); ef_search, the candidates that a walk over an HNSW graph
+            keeps; refine_factor, how many times k candidates a refinement looks at (None: 5, for wide keys 3); device,
+            where torch trains and encodes (None: CUDA if there is, else the CPU).
     """
 
-    default_options = {"nprobe": 32, "ef_search": 128, "refine_factor": None, "device": None}  # noqa: RUF012
+    default_options = {"nprobe": None, "reach": None, "ef_search": 128, "refine_factor": None, "device": None}  # noqa: RUF012
     file_name = "index.faiss"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         super().__init__(dimension, metric, recipe or "Flat", **options)
         if self.options["refine_factor"] is None:
             self.options["refine_factor"] = 5 if dimension <= WIDE else 3
-        for name in ("nprobe", "ef_search", "refine_factor"):
+        for name, kinds in (("nprobe", int), ("ef_search", int), ("refine_factor", int), ("reach", (int, float))):
             value = self.options[name]
-            if not isinstance(value, int) or value < 1:
+            if value is None and self.default_options[name] is None:
+                continue
+            if not isinstance(value, kinds) or not value >= 1:
                 raise UserError(f"The index's option {name} must be a number from 1 on, not {value}.")
         # Vectors of length one have the same order by l2 as by cosine, and l2 is what every recipe can do.
         kind = faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2
@@ -79,6 +87,7 @@ class FaissIndex(SearchIndex):
         self._adder: TorchAdder | None = None
         self._raced = False
         self._searcher: Any = None
+        self._ranker: KeyRanker
         self._set_options()
 
     @classmethod
@@ -101,6 +110,19 @@ class FaissIndex(SearchIndex):
     def expected_memory(self, entries: int) -> int:
         """How many bytes the index takes with so many entries, about."""
         return expected_bytes(self.index, entries)
+
+    @property
+    def reach(self) -> float | None:
+        """How many times as far as the nearest list one may be that a query visits; None: as far as it likes."""
+        if self.metric == "ip" or inverted_lists(self.index) is None:
+            return None
+        chosen = self.options["reach"]
+        return REACH if chosen is None and self.options["nprobe"] is None else chosen
+
+    @property
+    def nprobe(self) -> int:
+        """How many lists a query visits at the most."""
+        return self.options["nprobe"] or (LISTS if self.reach is None else NEAR_LISTS)
 
     @property
     def needs_keys(self) -> bool:
@@ -209,10 +231,10 @@ class FaissIndex(SearchIndex):
         rows = _array(queries)
         if isinstance(self.index, faiss.IndexFlat) and self.metric != "ip":
             numbers, labels = self._exact(rows, k)
-        elif self.needs_keys and self.metric == "cosine":
-            numbers, labels = self._ranked_by_cosine(rows, k)
+        elif self.needs_keys:
+            numbers, labels = self._ranked(rows, k)
         else:
-            numbers, labels = self._opened_searcher().search(rows, k)
+            numbers, labels = self._unranked(rows, k)
         distances, ids = torch.from_numpy(numbers), torch.from_numpy(labels)
         if self.metric == "ip":
             return -distances, ids
@@ -223,32 +245,44 @@ class FaissIndex(SearchIndex):
             self._adder.finish()
 
     def _opened_searcher(self) -> Any:
-        """The index on GPUs if there are some, and with the stored keys behind it if it ranks by them."""
+        """The index on GPUs if there are some, else with what chooses its lists."""
         if self._searcher is None:
             self._set_options()
             make_tables(self.index)
             self._searcher = on_gpus(self.index)
+            if self._searcher is self.index and self.reach is not None:
+                self._searcher = NearLists(self.index, self.reach)
             if self.needs_keys and self.metric != "cosine":
-                view = view_of(self._lent_keys(), self.metric == "ip")
-                view.ntotal = len(self)  # faiss wants the same number, though entries may have been removed
-                self._searcher = faiss.IndexRefine(self._searcher, view)
-                self._searcher.own_fields = self._searcher.own_refine_index = False
-                self._searcher.k_factor = self.options["refine_factor"]
-                self._searcher.ntotal = len(self._lent_keys())  # ids are below it
-                self._view = view
+                self._ranker = KeyRanker(self._lent_keys(), self.metric == "ip")
         return self._searcher
+
+    def _unranked(self, queries: NDArray[np.float32], k: int) -> Found:
+        opened = self._opened_searcher()
+        if not isinstance(opened, NearLists):  # faiss deals the queries out by itself
+            found: Found = opened.search(queries, k)
+            return found
+        return in_shares(lambda share: opened.search(queries[share], k), len(queries), k)
+
+    def _ranked(self, queries: NDArray[np.float32], k: int) -> Found:
+        opened, wanted = self._opened_searcher(), min(k * self.options["refine_factor"], len(self))
+        if self.metric == "cosine":
+            return ranked_by_cosine(self._lent_keys(), queries, self._unranked(queries, wanted)[1], k)
+        ranker, candidates = self._ranker, None
+        if not isinstance(opened, NearLists):
+            candidates = opened.search(queries, wanted)[1]
+
+        def ranked(share: slice) -> Found:
+            found = opened.search(queries[share], wanted)[1] if candidates is None else candidates[share]
+            return ranker.rank(queries[share], found, k)
+
+        return in_shares(ranked, len(queries), k)
 
     def _lent_keys(self) -> NDArray[Any]:
         if self._keys is None:
             raise UserError(f"The recipe '{self.recipe}' ranks by stored keys: lend them to the index first.")
         return self._keys
 
-    def _ranked_by_cosine(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        opened = self._opened_searcher()
-        _, candidates = opened.search(queries, min(k * self.options["refine_factor"], len(self)))
-        return ranked_by_cosine(self._lent_keys(), queries, candidates, k)
-
-    def _exact(self, queries: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def _exact(self, queries: NDArray[np.float32], k: int) -> Found:
         """Distances as sums of squared differences: out of a matrix product they lack the last digits.
 
         A few more than k are looked at, since the order is not quite right either; equally near ones come by id.
@@ -309,7 +343,7 @@ class FaissIndex(SearchIndex):
     def _set_options(self, ef_search: int | None = None) -> None:
         for layer in layers(self.index):
             if isinstance(layer, faiss.IndexIVF):
-                layer.nprobe = min(self.options["nprobe"], layer.nlist)
+                layer.nprobe = min(self.nprobe, layer.nlist)
             elif isinstance(layer, faiss.IndexHNSW):
                 layer.hnsw.efSearch = ef_search or self.options["ef_search"]
             elif isinstance(layer, faiss.IndexRefine):

@@ -14,7 +14,7 @@ def open_index(store: DatastoreFolder, settings: SearchSettings) -> SearchIndex:
     name = settings.index or manifest.default_index
     if name is None or name not in manifest.indexes:
         raise UserError(f"{store.path} has no index '{name}': it has {', '.join(manifest.indexes) or 'none'}.")
-    options = {name: getattr(settings, name) for name in ("nprobe", "ef_search", "refine_factor")}
+    options = {name: getattr(settings, name) for name in ("nprobe", "reach", "ef_search", "refine_factor")}
     given = {name: value for name, value in options.items() if value is not None}
     index = INDEXES.get(manifest.indexes[name]["type"]).load(store.index_folder(name), **given)
     if index.needs_keys:

@@ -28,6 +28,7 @@ FLOAT_BYTES = 4
 READ_AHEAD = 128 << 10  # bytes that come with one read from a disk
 CHUNKS = 32  # of the keys that are converted at a time the budget could hold so many
 CHUNK_COPIES = 3  # of them: as they came, in float32, transformed
+NEAR_LISTS_VISITED = 20  # of those that a query may visit, about, where it visits near ones only
 HALF_BLOCK = 16  # entries: a list of fast-scan codes ends in a block of 32 that is half full
 
 
@@ -92,7 +93,7 @@ class Job:
             fixed_memory=fixed,
             learned_bytes=_learned_bytes(index),
             mergeable=index.mergeable,
-            nprobe=index.options["nprobe"],
+            nprobe=index.nprobe if index.reach is None else min(NEAR_LISTS_VISITED, index.nprobe),
             refine_factor=index.options["refine_factor"],
             key_bytes=KEY_BYTES[key_dtype],
         )

@@ -74,9 +74,9 @@ def with_lists(recipe: str, lists: int) -> str:
     return re.sub(r"IVF\d+[kM]?", f"IVF{lists}", recipe)
 
 
-def search_with(index: FaissIndex, nprobe: int, refine_factor: int) -> None:
-    """Let the index search otherwise from now on."""
-    index.options |= {"nprobe": nprobe, "refine_factor": refine_factor}
+def search_with(index: FaissIndex, nprobe: int | None, refine_factor: int, reach: float | None = None) -> None:
+    """Let the index search otherwise from now on; the options are those of `FaissIndex`."""
+    index.options |= {"nprobe": nprobe, "refine_factor": refine_factor, "reach": reach}
     index._set_options()
     index._searcher = None
 

@@ -1,7 +1,8 @@
-"""The datastore's keys as an index of faiss, where they lie: on the disk, mapped into memory, and not copied."""
+"""The datastore's keys, where they lie: on the disk, mapped into memory, and not copied."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library import faiss
+
+TABLE_BYTES = 512 << 10  # of the keys that are compared at a time: they are to stay in the cache of a core
+OFFSET = 0xFFFFFFFF  # the bits of a place in a list, where faiss tells list and place instead of an id
 
 
 def view_of(keys: NDArray[Any], inner_product: bool) -> Any:
@@ -23,11 +27,106 @@ def view_of(keys: NDArray[Any], inner_product: bool) -> Any:
 
 def mapped(index: Any, codes: NDArray[Any]) -> Any:
     """An empty index of faiss filled with codes, (entries, ...), where they lie; they must outlive it."""
-    nobody = faiss.MaybeOwnedVectorUInt8().owner  # faiss is not to free what belongs to the file
-    address = faiss.cast_integer_to_uint8_ptr(codes.ctypes.data)
-    index.codes = faiss.MaybeOwnedVectorUInt8.create_view(address, codes.nbytes, nobody)
+    index.codes = _codes_at(codes.ctypes.data, codes.nbytes)
     index.ntotal, index.is_trained = len(codes), True
     return index
+
+
+def _codes_at(address: int, size: int) -> Any:
+    nobody = faiss.MaybeOwnedVectorUInt8().owner  # faiss is not to free what belongs to others
+    return faiss.MaybeOwnedVectorUInt8.create_view(faiss.cast_integer_to_uint8_ptr(address), size, nobody)
+
+
+class KeyRanker:
+    """Ranks candidates by their keys, with the very distances that faiss would find among these.
+
+    A core that compares keys wherever they lie waits for each of them.  One that first copies a few hundred to one
+    place has many on their way at a time, and then compares what its cache holds.
+
+    Args:
+        keys: (entries, dimension), float16 or float32; the id of an entry is its row.
+        inner_product: The nearest is the one with the largest inner product, not the smallest distance.
+    """
+
+    def __init__(self, keys: NDArray[Any], inner_product: bool) -> None:
+        self.keys, self.inner_product = keys, inner_product
+        self._rows = keys.view(f"V{keys.strides[0]}")[:, 0]
+        self._free: list[_Table] = []  # as many as there ever were threads at a time
+
+    def rank(
+        self, queries: NDArray[np.float32], candidates: NDArray[np.int64], k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Squared distances, or inner products, and ids of the k nearest, (queries, k), nearest first.
+
+        Args:
+            queries: (n, dimension)
+            candidates: (n, c), ids, at least k of them; -1 is none, and comes last.
+            k: How many.
+        """
+        table = None
+        with suppress(IndexError):  # another thread may be faster
+            table = self._free.pop()
+        if table is None or table.width != candidates.shape[1]:
+            table = _Table(self.keys, candidates.shape[1], self.inner_product)
+        missing = candidates < 0 if (candidates[:, -1] < 0).any() else None
+        distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+        for start in range(0, len(queries), table.queries):
+            some = slice(start, start + table.queries)
+            np.take(self._rows, candidates[some], out=table.rows[: len(candidates[some])], mode="clip")
+            if missing is not None:
+                table.blank(queries[some], missing[some])
+            table.search(queries[some], distances[some], places[some])
+        self._free.append(table)
+        ids = np.take_along_axis(candidates, places & OFFSET, axis=1)
+        if missing is not None:
+            distances[ids < 0] = -np.inf if self.inner_product else np.inf
+        return distances, ids
+
+
+class _Table:
+    """Room for the candidates of a few queries, as an IVF index of faiss: a list for each query.
+
+    Args:
+        keys: Whose rows are copied into it.
+        width: Candidates of a query.
+        inner_product: As for `KeyRanker`.
+    """
+
+    def __init__(self, keys: NDArray[Any], width: int, inner_product: bool) -> None:
+        dimension, size = keys.shape[1], keys.shape[1] * keys.dtype.itemsize
+        self.width, self.inner_product = width, inner_product
+        self.queries = max(TABLE_BYTES // (width * size), 1)
+        self.numbers = np.empty((self.queries, width, dimension), keys.dtype)
+        self.rows = self.numbers.view(f"V{size}")[:, :, 0]
+        kind = faiss.METRIC_INNER_PRODUCT if inner_product else faiss.METRIC_L2
+        self._quantizer = faiss.IndexFlat(dimension, kind)  # never asked: each query is told its list
+        if keys.dtype == np.float16:
+            half = faiss.ScalarQuantizer.QT_fp16
+            self._index = faiss.IndexIVFScalarQuantizer(self._quantizer, dimension, self.queries, half, kind, False)
+        else:
+            self._index = faiss.IndexIVFFlat(self._quantizer, dimension, self.queries, kind)
+        self._lists = faiss.ArrayInvertedLists(self.queries, size)
+        codes = faiss.MaybeOwnedVectorUInt8Vector()
+        for number in range(self.queries):
+            self._lists.resize(number, width)
+            codes.push_back(_codes_at(self.numbers[number].ctypes.data, width * size))
+        self._lists.codes.swap(codes)
+        self._index.replace_invlists(self._lists, False)
+        self._index.is_trained, self._index.ntotal, self._index.nprobe = True, self.queries * width, 1
+        self._own_lists = np.arange(self.queries)
+        self._nowhere = np.zeros(self.queries, np.float32)  # distances of the lists, which do not count
+
+    def blank(self, queries: NDArray[np.float32], missing: NDArray[np.bool_]) -> None:
+        """Let rows that no candidate fills, (n, width), be farther from their queries than any key."""
+        farthest = np.finfo(self.numbers.dtype).max if self.numbers.dtype == np.float16 else np.float32(1e15)
+        for rows, query, none in zip(self.numbers, queries, missing, strict=False):
+            rows[none] = -np.sign(query) * farthest if self.inner_product else farthest
+
+    def search(self, queries: NDArray[np.float32], distances: NDArray[np.float32], places: NDArray[np.int64]) -> None:
+        """Fill in the distances of each query's nearest rows, and where these are, (n, k) each."""
+        arrays = (queries, self._own_lists, self._nowhere, distances, places)
+        rows, lists, nowhere, numbers, labels = map(faiss.swig_ptr, arrays)
+        self._index.search_preassigned_c(len(queries), rows, distances.shape[1], lists, nowhere, numbers, labels, True)
 
 
 def ranked_by_cosine(
