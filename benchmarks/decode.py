@@ -30,6 +30,7 @@ from speed_models import ENTRIES, SIZES, sized_store, speed_model
 from knn_seq.corpus import SentencePair
 from knn_seq.index import open_index
 from knn_seq.index.check import check_index
+from knn_seq.index.faiss import LISTS
 from knn_seq.models.network import NetworkModel
 from knn_seq.stopwatch import Stopwatch
 from knn_seq.translate import Translator
@@ -105,7 +106,9 @@ def measure(folder: Path, options: Options, grid: Grid | None = None) -> list[Ro
         print(product_times(name, model), file=sys.stderr, flush=True)
         for size in grid.sizes:
             store, test = sized_store(folder, name, model, size)
-            search: dict[str, Any] = {"k": K, "temperature": 50.0, "weight": 0.5, "subset_size": 512}
+            # Keys of random weights lie otherwise than real ones: a query would visit far too few lists by itself.
+            lists = None if name == "firefox" else LISTS
+            search = {"k": K, "temperature": 50.0, "weight": 0.5, "subset_size": 512, "nprobe": lists}
             translators = {
                 system: Translator(store, twin(model), max_length=LENGTH, **search | own)
                 for system, own in SYSTEMS.items()

@@ -36,7 +36,7 @@ from knn_seq.storage.atomic import disk_errors
 
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
 LISTS = 32  # that a query visits, near or not
-NEAR_LISTS, REACH = 40, 1.75  # at most, of the near ones: some 20 of them, with as many neighbours as in 32
+NEAR_LISTS, REACH = 40, 1.7  # at most, of the near ones: some 20 of them, with as many neighbours as in 32
 WIDE = 256  # dimensions beyond which reading a key to rank it costs more than finding another candidate
 SPARE = 8  # candidates beyond k in an exact search
 ADDING_EF = 32  # candidates kept in a graph of lists: enough for the one list of a key, and far faster than a search's
@@ -53,7 +53,7 @@ class FaissIndex(SearchIndex):
             finds by the stored keys, which have to be lent to it (`lend_keys`).
         **options: nprobe, the inverted lists that a query visits (None: up to 40 that are near); reach, how many times
             as far as the nearest a list may be that is visited, in squared distances, with which nprobe is the most
-            (None: 1.75 if nprobe is None too, else any); ef_search, the candidates that a walk over an HNSW graph
+            (None: 1.7 if nprobe is None too, else any); ef_search, the candidates that a walk over an HNSW graph
             keeps; refine_factor, how many times k candidates a refinement looks at (None: 5, for wide keys 3); device,
             where torch trains and encodes (None: CUDA if there is, else the CPU).
     """

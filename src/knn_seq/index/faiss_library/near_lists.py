@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 
-LEAST_LISTS = 4  # that a query visits however far they are: the nearest is no measure where a centroid is a key
+LEAST_LISTS = 8  # that a query visits however far they are: one very near list says little of the others
 
 
 class NearLists:
