@@ -294,7 +294,8 @@ class SizedIndex:
             return 0
         if self.index.reach is None:
             return min(self.index.nprobe, int(ivf.nlist))
-        return NearLists(self.index.index, self.index.reach).visited(self.queries.numpy())
+        chosen = NearLists(self.index.index, self.index.reach).choose(self.queries.numpy())
+        return float(chosen.near.sum(1).mean())
 
     def search(self, count: int, repeats: int = REPEATS) -> int:
         """Search all queries, so many at a time, several times; returns how many they were."""

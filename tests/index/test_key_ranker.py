@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from faiss_threads import threads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knn_seq.index.faiss_library import faiss, side_by_side, stored_keys
+from knn_seq.index.faiss_library import faiss, stored_keys
 from knn_seq.index.faiss_library.side_by_side import LEAST_SHARE, in_shares
 from knn_seq.index.faiss_library.stored_keys import KeyRanker, view_of
 
@@ -87,10 +88,9 @@ def test_many_threads_at_a_time():
         assert (first[0] == second[0]).all()
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("queries", [1, LEAST_SHARE, 2 * LEAST_SHARE, 61])
-def test_shares_are_put_together(threads, queries, monkeypatch):
-    monkeypatch.setattr(side_by_side.faiss, "omp_get_max_threads", lambda: threads)
+def test_shares_are_put_together(count, queries):
     shares = []
 
     def search(share: slice) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +98,18 @@ def test_shares_are_put_together(threads, queries, monkeypatch):
         rows = np.arange(queries)[share, None]
         return rows + np.zeros((1, 3), np.float32), rows * 10 + np.arange(3)
 
-    distances, ids = in_shares(search, queries, 3)
+    with threads(count):
+        distances, ids = in_shares(search, queries, 3)
     assert ids.tolist() == [[10 * row, 10 * row + 1, 10 * row + 2] for row in range(queries)]
     assert distances[:, 0].tolist() == list(range(queries))
-    assert len(shares) == max(min(threads, queries // LEAST_SHARE), 1)
+    assert len(shares) == max(min(count, queries // LEAST_SHARE), 1)
+
+
+def test_what_goes_wrong_in_a_share_is_told():
+    def search(share: slice) -> tuple[np.ndarray, np.ndarray]:
+        if share.start:
+            raise ValueError("a share")
+        return np.zeros((share.stop, 1), np.float32), np.zeros((share.stop, 1), np.int64)
+
+    with threads(2), pytest.raises(ValueError, match="a share"):
+        in_shares(search, 4 * LEAST_SHARE, 1)

@@ -261,21 +261,22 @@ class FaissIndex(SearchIndex):
         if not isinstance(opened, NearLists):  # faiss deals the queries out by itself
             found: Found = opened.search(queries, k)
             return found
-        return in_shares(lambda share: opened.search(queries[share], k), len(queries), k)
+        chosen = opened.choose(queries)
+        return in_shares(lambda share: opened.search(chosen, share, k), len(queries), k)
 
     def _ranked(self, queries: NDArray[np.float32], k: int) -> Found:
         opened, wanted = self._opened_searcher(), min(k * self.options["refine_factor"], len(self))
         if self.metric == "cosine":
             return ranked_by_cosine(self._lent_keys(), queries, self._unranked(queries, wanted)[1], k)
-        ranker, candidates = self._ranker, None
-        if not isinstance(opened, NearLists):
-            candidates = opened.search(queries, wanted)[1]
 
-        def ranked(share: slice) -> Found:
-            found = opened.search(queries[share], wanted)[1] if candidates is None else candidates[share]
-            return ranker.rank(queries[share], found, k)
+        def ranked(share: slice, candidates: NDArray[np.int64]) -> Found:
+            return self._ranker.rank(queries[share], candidates, k)
 
-        return in_shares(ranked, len(queries), k)
+        if isinstance(opened, NearLists):
+            chosen = opened.choose(queries)
+            return in_shares(lambda share: ranked(share, opened.search(chosen, share, wanted)[1]), len(queries), k)
+        found = opened.search(queries, wanted)[1]
+        return in_shares(lambda share: ranked(share, found[share]), len(queries), k)
 
     def _lent_keys(self) -> NDArray[Any]:
         if self._keys is None:

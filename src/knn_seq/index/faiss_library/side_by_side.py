@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -26,8 +27,12 @@ def side_by_side(work: Callable[[Iterable[T]], None], items: Sequence[T]) -> Non
         work(items)
         return
     # A thread of the pool waits for OpenMP less than one that starts others for a tenth of a millisecond of work.
-    for _ in _pool(threads).map(work, [items[start::threads] for start in range(threads)]):
-        pass
+    own, *others = (items[start::threads] for start in range(threads))
+    begun = [_pool(threads - 1).submit(work, share) for share in others]
+    with one_thread():
+        work(own)
+    for share in begun:
+        share.result()
 
 
 def in_shares(search: Callable[[slice], Found], queries: int, k: int) -> Found:
@@ -45,6 +50,17 @@ def in_shares(search: Callable[[slice], Found], queries: int, k: int) -> Found:
 
     side_by_side(search_each, range(shares))
     return distances, ids
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """No parallel loops of faiss in this thread; others keep theirs, since OpenMP counts for each of them."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 @cache

@@ -68,7 +68,7 @@ class KeyRanker:
             table = self._free.pop()
         if table is None or table.width != candidates.shape[1]:
             table = _Table(self.keys, candidates.shape[1], self.inner_product)
-        missing = candidates < 0 if (candidates[:, -1] < 0).any() else None
+        missing = candidates < 0 if candidates[:, -1].min() < 0 else None
         distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
         for start in range(0, len(queries), table.queries):
             some = slice(start, start + table.queries)
@@ -77,7 +77,9 @@ class KeyRanker:
                 table.blank(queries[some], missing[some])
             table.search(queries[some], distances[some], places[some])
         self._free.append(table)
-        ids = np.take_along_axis(candidates, places & OFFSET, axis=1)
+        places &= OFFSET
+        places += candidates.shape[1] * np.arange(len(queries))[:, None]
+        ids = candidates.take(places)
         if missing is not None:
             distances[ids < 0] = -np.inf if self.inner_product else np.inf
         return distances, ids

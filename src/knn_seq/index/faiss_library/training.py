@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.assignment import centroids_of, device_for, product_dtype
 from knn_seq.index.faiss_library.layers import inverted_lists, layers
+from knn_seq.index.faiss_library.side_by_side import one_thread
 from knn_seq.quantize import OPQ, PCA, ProductQuantizer, kmeans, nearest_centroids
 
 # Small clusterings are thousands of loops of a millisecond.  Threads gain little there, and on busy cores they wait for
@@ -55,7 +56,7 @@ def train(index: Any, sample: Tensor, device: str | None = None, codebooks_in_to
             _train_codebooks(ivf, points)
     if not _is_trained(index):
         work = sum(times * min(len(sample), 256 * centroids) * centroids for times, centroids in _clusterings(index))
-        with _one_thread() if work < SMALL_TRAINING else nullcontext():
+        with one_thread() if work < SMALL_TRAINING else nullcontext():
             index.train(_array(sample))  # it leaves alone what is trained already
 
 
@@ -135,17 +136,6 @@ def _clusterings(index: Any) -> Iterator[tuple[int, int]]:
             yield 1, layer.nlist
         if hasattr(layer, "pq"):
             yield layer.pq.M, layer.pq.ksub
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """No parallel loops in this thread; others keep theirs, since OpenMP counts for each of them."""
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
 
 
 def _array(vectors: Tensor) -> NDArray[np.float32]:
