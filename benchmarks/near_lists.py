@@ -78,7 +78,8 @@ class PlainSearch:
     def __init__(self, ours: SizedIndex, keys: NDArray[Any]) -> None:
         self.queries, self.exact = ours.queries.numpy(), ours.exact
         self._lists = faiss.clone_index(ours.index.index)
-        inverted_lists(self._lists).nprobe = LISTS
+        lists: Any = inverted_lists(self._lists)
+        lists.nprobe = LISTS
         self._keys = view_of(keys, inner_product=False)
         self._index = faiss.IndexRefine(self._lists, self._keys)
         self._index.k_factor = ours.refine_factor
