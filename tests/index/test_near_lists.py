@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from knn_seq.errors import UserError
 from knn_seq.index.base import DESCRIPTION
-from knn_seq.index.faiss import LISTS, NEAR_LISTS, FaissIndex
+from knn_seq.index.faiss import LISTS, NEAR_LISTS, REACH, FaissIndex
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 from knn_seq.index.faiss_library.near_lists import LEAST_LISTS, NearLists
@@ -69,10 +69,11 @@ def test_near_lists_are_searched_and_no_others(index, reach, k, lists):
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_far_lists_are_not_worth_a_visit(metric):
+    near = {"nprobe": NEAR_LISTS, "reach": REACH}
     keys, queries = clustered(COUNT), clustered(300, seed=2)
     index, plain, exact = (
         FaissIndex.build(keys, recipe, metric, **options)
-        for recipe, options in (("IVF128,Flat", {}), ("IVF128,Flat", {"nprobe": LISTS}), ("Flat", {}))
+        for recipe, options in (("IVF128,Flat", near), ("IVF128,Flat", {"nprobe": LISTS}), ("Flat", {}))
     )
     nearest = exact.search(queries, 16).ids
 
@@ -121,7 +122,7 @@ def test_a_reach_without_end_is_a_search_of_all_lists():
 @pytest.mark.parametrize("recipe", ["IVF64,Flat", "IVF64,PQ8x4fs,Refine(keys)", "PQ8x4fs,Refine(keys)"])
 def test_threads_find_what_one_finds(recipe):
     keys, queries = clustered(COUNT), clustered(101, seed=2)
-    index = FaissIndex.build(keys, recipe)
+    index = FaissIndex.build(keys, recipe, reach=REACH)
     with threads(1):
         alone = index.search(queries, 10)
     with threads(3):
@@ -138,6 +139,12 @@ def test_near_lists_with_too_few_entries():
     assert (found.ids >= 0).all()
     exact = FaissIndex.build(keys, "Flat").search(clustered(40, seed=2), 1000)
     assert found.distances.allclose(exact.distances, rtol=1e-4, atol=1e-4)
+
+
+def test_many_lists_are_searched_where_they_are_near():
+    many, few = (FaissIndex(DIMENSION, recipe=f"IVF{lists},Flat") for lists in (1024, 512))
+    assert (many.reach, many.nprobe) == (REACH, NEAR_LISTS)
+    assert (few.reach, few.nprobe) == (None, LISTS)
 
 
 def test_inner_products_have_no_near_lists():

@@ -31,7 +31,7 @@ from knn_seq.index.faiss_library.near_lists import NearLists
 from knn_seq.index.faiss_library.side_by_side import Found, in_shares
 from knn_seq.index.faiss_library.stored_keys import KeyRanker, ranked_by_cosine
 from knn_seq.index.faiss_library.training import least_sample, train
-from knn_seq.index.recipe import REFINE_KEYS, default_recipe, training_size
+from knn_seq.index.recipe import MANY_LISTS, REFINE_KEYS, default_recipe, training_size
 from knn_seq.storage.atomic import disk_errors
 
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
@@ -51,11 +51,11 @@ class FaissIndex(SearchIndex):
         metric: "l2", "ip" or "cosine".
         recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".  One that ends in ",Refine(keys)" ranks what it
             finds by the stored keys, which have to be lent to it (`lend_keys`).
-        **options: nprobe, the inverted lists that a query visits (None: up to 40 that are near); reach, how many times
-            as far as the nearest a list may be that is visited, in squared distances, with which nprobe is the most
-            (None: 1.7 if nprobe is None too, else any); ef_search, the candidates that a walk over an HNSW graph
-            keeps; refine_factor, how many times k candidates a refinement looks at (None: 5, for wide keys 3); device,
-            where torch trains and encodes (None: CUDA if there is, else the CPU).
+        **options: nprobe, the inverted lists that a query visits (None: 32, of many lists up to 40 near ones); reach,
+            how many times as far as the nearest a list may be that is visited, in squared distances, with which nprobe
+            is the most (None: 1.7 of many lists if nprobe is None too, else any); ef_search, the candidates that a walk
+            over an HNSW graph keeps; refine_factor, how many times k candidates a refinement looks at (None: 5, for
+            wide keys 3); device, where torch trains and encodes (None: CUDA if there is, else the CPU).
     """
 
     default_options = {"nprobe": None, "reach": None, "ef_search": 128, "refine_factor": None, "device": None}  # noqa: RUF012
@@ -114,10 +114,11 @@ class FaissIndex(SearchIndex):
     @property
     def reach(self) -> float | None:
         """How many times as far as the nearest list one may be that a query visits; None: as far as it likes."""
-        if self.metric == "ip" or inverted_lists(self.index) is None:
+        ivf = inverted_lists(self.index)
+        if self.metric == "ip" or ivf is None:
             return None
-        chosen = self.options["reach"]
-        return REACH if chosen is None and self.options["nprobe"] is None else chosen
+        by_default = self.options["nprobe"] is None and ivf.nlist >= MANY_LISTS  # short lists are soon scanned
+        return REACH if self.options["reach"] is None and by_default else self.options["reach"]
 
     @property
     def nprobe(self) -> int:
