@@ -68,7 +68,7 @@ def measure(folder: Path, options: Options) -> list[Row]:
 
 
 class PlainSearch:
-    """The same index, loaded again and searched by faiss alone.
+    """A copy of the same index, searched by faiss alone.
 
     Args:
         ours: Ours.
