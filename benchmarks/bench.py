@@ -9,9 +9,9 @@ again, and parts that were finished are not measured again unless --again is giv
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import os
 import platform

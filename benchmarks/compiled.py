@@ -8,9 +8,9 @@ Compiling needs a C++ compiler and takes minutes.
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import sys
 import time

@@ -9,9 +9,9 @@ datastore is made of jittered copies of real keys.
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import itertools
 import statistics
@@ -32,8 +32,8 @@ from knn_seq.index import open_index
 from knn_seq.index.check import check_index
 from knn_seq.index.faiss import LISTS
 from knn_seq.models.network import NetworkModel
-from knn_seq.stopwatch import Stopwatch
-from knn_seq.translate import Translator
+from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.translator import Translator
 
 MODELS = ("firefox", *SIZES)
 SYSTEMS: dict[str, dict[str, Any]] = {

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from knn_seq import Datastore, Translator
-from knn_seq.build.index import reindex
+from knn_seq.build.index import add_index
 from knn_seq.cli.options import columns_of
 from knn_seq.corpus import SentencePair, open_corpus, split_corpus
 from knn_seq.demo.run import write_tsv
@@ -144,7 +144,7 @@ def _build(keys: NDArray[Any], recipe: str) -> tuple[SearchIndex, float, float]:
         index.add(keys[first : first + step])
     end = time.perf_counter()
     if index.needs_keys:
-        index.lend_keys(keys)
+        index.attach_keys(keys)
     return index, middle - start, end - middle
 
 
@@ -202,7 +202,7 @@ def _alternating(searches: dict[str, Callable[[], object]], rounds: int) -> dict
 def _bleu(store: Datastore, test: list[SentencePair], recipes: list[str]) -> dict[str, float]:
     systems = {}
     for recipe in dict.fromkeys(recipes):
-        reindex(store.path, recipe, quiet=True)
+        add_index(store.path, recipe, quiet=True)
         systems[recipe] = {"index": recipe, "k": K}
     if not systems:
         return {}

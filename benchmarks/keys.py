@@ -9,9 +9,9 @@ out: once up to the last layer, once with the output projection, which keys do n
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import statistics
 import sys

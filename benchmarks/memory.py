@@ -11,9 +11,9 @@ memory.
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import ctypes
 import gc
@@ -85,7 +85,7 @@ def running_translator(store: Path) -> dict[str, Any]:
     from speed_models import demo_text, speed_model
 
     import knn_seq.index.faiss  # noqa: F401 - a library is no datastore
-    from knn_seq.translate import Translator
+    from knn_seq.translator import Translator
 
     sources = [pair.source for pair in demo_text()[1][:SENTENCES]]
     translator = Translator(store, speed_model(MODEL), k=K, temperature=50.0, max_length=64)

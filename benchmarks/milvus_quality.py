@@ -25,7 +25,7 @@ from typing import Any
 
 from knn_seq import Datastore, Translator
 from knn_seq.build.calibrate import calibrate
-from knn_seq.build.index import reindex
+from knn_seq.build.index import add_index
 from knn_seq.corpus import SentencePair
 from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.demo.run import MODEL, TRAINING_SENTENCES, write_tsv
@@ -96,7 +96,7 @@ def main() -> None:
 def _built(store: Datastore, model: Model, name: str, recipe: str) -> dict[str, Any]:
     """How long building the index takes, how much of exact search it finds, and the settings that suit it."""
     start = time.perf_counter()
-    reindex(store.path, recipe, name)
+    add_index(store.path, recipe, name)
     seconds = time.perf_counter() - start
     store, search = Datastore(store.path), SearchSettings(index=name, nprobe=NPROBE)
     recall = check_index(open_index(store, search), store.keys, K, 128).recall

@@ -10,9 +10,9 @@ timed in turns.  Every figure is kept in results.json as soon as it is there: a 
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import argparse
 import gzip
@@ -34,9 +34,9 @@ from typing import Any
 
 from rounds import rates, ratios
 
-from knn_seq import Datastore, Translator, UserError
+from knn_seq import Datastore, Translator, KnnSeqError
 from knn_seq.build import pipeline
-from knn_seq.build.index import reindex
+from knn_seq.build.index import add_index
 from knn_seq.build.subset import prepare_subsets
 from knn_seq.corpus import SentencePair, open_corpus, split_corpus
 from knn_seq.demo.run import write_tsv
@@ -45,7 +45,7 @@ from knn_seq.evaluate.comparison import shown_p_value
 from knn_seq.metrics import METRICS, Metric
 from knn_seq.models import Model, load_model
 from knn_seq.settings import BuildSettings, ModelSettings
-from knn_seq.sizes import format_bytes
+from knn_seq.runtime.sizes import format_bytes
 from knn_seq.storage.atomic import read_json, write_json
 from knn_seq.tune import tune
 
@@ -97,15 +97,15 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         run(arguments)
-    except UserError as error:
+    except KnnSeqError as error:
         raise SystemExit(str(error)) from error
 
 
 def run(arguments: argparse.Namespace) -> None:
     if "it" in arguments.domains and arguments.it_text is None:
-        raise UserError("The IT domain needs --it-text: make it with benchmarks/it_text.py, or give --domains bible.")
+        raise KnnSeqError("The IT domain needs --it-text: make it with benchmarks/it_text.py, or give --domains bible.")
     if arguments.page and not arguments.page.exists():
-        raise UserError(f"There is no page {arguments.page} to put the figures into.")
+        raise KnnSeqError(f"There is no page {arguments.page} to put the figures into.")
     page = arguments.page.read_text(encoding="utf-8") if arguments.page else f"{BEGIN}\n{END}\n"
     with_figures(page, "")  # to fail now and not at the end
     metrics: dict[str, Metric] = {"BLEU": METRICS.get("bleu")(), "chrF": METRICS.get("chrf")()}
@@ -162,9 +162,9 @@ class Kept:
         self.put(names, self._group(outer).get(last, 0) + number)
 
     def require_same(self, names: Sequence[str], value: Any) -> None:
-        """Raise a `UserError` if the figures that are there were measured in another way."""
+        """Raise a `KnnSeqError` if the figures that are there were measured in another way."""
         if self.get(names, lambda: value) != value:
-            raise UserError(f"{self.path} holds figures of another text or of other amounts: choose another --folder.")
+            raise KnnSeqError(f"{self.path} holds figures of another text or of other amounts: choose another --folder.")
 
     def _group(self, names: Sequence[str]) -> dict[str, Any]:
         group = self.figures
@@ -223,7 +223,7 @@ class Domain:
             Datastore.build(store, self.model, self.folder / "train.tsv")
         if PAPER_INDEX not in Datastore(store).manifest.indexes:
             start = time.perf_counter()
-            reindex(store, PAPER_RECIPE, PAPER_INDEX)
+            add_index(store, PAPER_RECIPE, PAPER_INDEX)
             self.kept.put((*seconds, "the paper's index"), time.perf_counter() - start)
         start = time.perf_counter()
         if prepare_subsets(store, self.model, BuildSettings(sentences="encoder")):
@@ -482,7 +482,7 @@ def with_figures(page: str, figures: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise UserError(f"The page has no place for figures: it needs a line {BEGIN} and a line {END}.")
+        raise KnnSeqError(f"The page has no place for figures: it needs a line {BEGIN} and a line {END}.")
     return f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}"
 
 

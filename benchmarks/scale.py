@@ -5,7 +5,7 @@ the recipe that a build would choose.  Queries are states of the decoder over he
 search looks further (nprobe, refine_factor) until it finds as many of the true neighbours as at a million.  All sizes
 are searched in turns.
 
-The constants of `knn_seq.index.cost` are fitted on sizes from 100,000 to 3 million keys; what they predict for the
+The constants of `knn_seq.plan.cost` are fitted on sizes from 100,000 to 3 million keys; what they predict for the
 others is compared with what those really took.  Run by itself and not by `bench.py`, the script also builds indexes
 whose lists are found by a graph, and one of wide keys.  Writes scale.json and scale.svg (for `bench.py` scale-bench);
 with --into the tables of a document too, and its picture.  A run that was killed goes on: keys and indexes are kept.
@@ -16,9 +16,9 @@ with --into the tables of a document too, and its picture.  A run that was kille
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import itertools
 import math
@@ -45,16 +45,16 @@ from scale_report import draw, evaluate, write_tables
 from speed_models import JITTER, held_out_states, sized_store, speed_model
 from torch import Tensor
 
-from knn_seq.build.key_rate import measure_key_rate
+from knn_seq.plan.key_rate import measure_key_rate
 from knn_seq.index.budget import memory_budget
-from knn_seq.index.cost.job import Job
-from knn_seq.index.cost.measure import search_with, seconds_to_fetch, with_lists
+from knn_seq.plan.cost.job import Job
+from knn_seq.plan.cost.measure import search_with, seconds_to_fetch, with_lists
 from knn_seq.index.exact import exact_search
 from knn_seq.index.faiss import REACH, FaissIndex
 from knn_seq.index.faiss_library.layers import inverted_lists
-from knn_seq.index.faiss_library.near_lists import NearLists
+from knn_seq.index.faiss_library.adaptive_probe import AdaptiveProbe
 from knn_seq.index.recipe import default_recipe
-from knn_seq.sizes import parse_count
+from knn_seq.runtime.sizes import parse_count
 from knn_seq.storage.atomic import read_json, write_json
 
 K, QUERIES, COUNTS = 64, 320, (5, 160)  # a sentence with 5 beams, and 32 such sentences
@@ -235,7 +235,7 @@ class SizedIndex:
         assert isinstance(index, FaissIndex)
         self.index = index
         if index.needs_keys:
-            index.lend_keys(keys)
+            index.attach_keys(keys)
         self.refine_factor = index.options["refine_factor"]
         self.nprobe: int | None = None
         self.reach: float | None = None
@@ -294,7 +294,7 @@ class SizedIndex:
             return 0
         if self.index.reach is None:
             return min(self.index.nprobe, int(ivf.nlist))
-        chosen = NearLists(self.index.index, self.index.reach).choose(self.queries.numpy())
+        chosen = AdaptiveProbe(self.index.index, self.index.reach).choose(self.queries.numpy())
         return float(chosen.near.sum(1).mean())
 
     def search(self, count: int, repeats: int = REPEATS) -> int:

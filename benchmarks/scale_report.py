@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from knn_seq.cli.plan import duration
-from knn_seq.index.cost import Costs, Job, Observation, Search, fit
-from knn_seq.index.cost.fit import SEARCHING
-from knn_seq.index.plan import Plan, make_plan
+from knn_seq.plan.cost import Costs, Job, Observation, Search, fit
+from knn_seq.plan.cost.fit import SEARCHING
+from knn_seq.plan.plan import Plan, make_plan
 from knn_seq.index.recipe import default_recipe
-from knn_seq.sizes import format_bytes
+from knn_seq.runtime.sizes import format_bytes
 
 FITTED = (100_000, 3_000_000)  # sizes that constants are fitted on
 TOKENS = (10**6, 10**7, 10**8, 10**9, 10**10)

@@ -10,9 +10,9 @@ read on the fly gives.  A name behind --searches is what `knn-seq build --senten
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import argparse
 import json

@@ -10,9 +10,9 @@ are searched once for each round after the system was told to forget them.
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import os
 import sys
@@ -71,7 +71,7 @@ def built(store: DatastoreFolder, recipe: str) -> SearchIndex:
         INDEXES.get(kind).build(store.keys, recipe.removeprefix("shards:")).save(folder)
     index = INDEXES.get(kind).load(folder)
     if index.needs_keys:
-        index.lend_keys(store.keys)
+        index.attach_keys(store.keys)
     return index
 
 
@@ -79,7 +79,7 @@ def on_disk(store: DatastoreFolder, recipe: str) -> SearchIndex:
     """The same index with its lists on the disk."""
     memory, folder = place(store, recipe), place(store, recipe, "-disk")
     if not folder.exists():
-        FaissIndex.load(memory, to_change=True).merge_on_disk([memory], folder)
+        FaissIndex.load(memory, writable=True).merge_on_disk([memory], folder)
     return FaissIndex.load(folder)
 
 

@@ -29,7 +29,7 @@ from knn_seq.demo.run import write_tsv
 from knn_seq.storage.atomic import write_json
 from knn_seq.storage.flat import create_flat
 from knn_seq.storage.ragged import RaggedWriter
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
 SENTENCE = "No princípio criou Deus os céus e a terra."
 BUILT_SENTENCES = 1_000
@@ -40,8 +40,8 @@ TRANSLATE, OPENING = "knn-seq translate, one sentence, Firefox model", "opening 
 
 OPEN = """
 import sys, time
-from knn_seq.threads import wait_politely
-wait_politely()
+from knn_seq.runtime.environment import limit_spinning
+limit_spinning()
 import knn_seq.retrieve.full, knn_seq.index.faiss
 from knn_seq import Datastore
 start, cpu = time.perf_counter(), time.process_time()
@@ -180,5 +180,5 @@ def random_index(entries: int, dimension: int) -> Any:
 
 
 if __name__ == "__main__":
-    wait_politely()
+    limit_spinning()
     main()

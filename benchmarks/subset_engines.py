@@ -7,9 +7,9 @@ Subsets are those that the datastore's sentence search finds for held-out senten
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import argparse
 import statistics
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from speed_models import speed_model, speed_store
 from torch import Tensor
 
-from knn_seq.index.codec import SAMPLE, KeyCodec
+from knn_seq.subset.codec import SAMPLE, KeyCodec
 from knn_seq.index.recipe import REFINE_KEYS
-from knn_seq.index.subset import SubsetIndex, TorchSubsets
+from knn_seq.subset.subset_index import SubsetIndex, TorchSubsets
 from knn_seq.models import Source, TokenPair
 from knn_seq.sentences.open import open_sentences
 

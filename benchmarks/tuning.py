@@ -9,9 +9,9 @@ that, with the datastore's own settings.
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import argparse
 import itertools
@@ -27,7 +27,7 @@ from knn_seq import Datastore, Translator
 from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.demo.run import MODEL, TRAINING_SENTENCES, write_tsv
 from knn_seq.metrics.bleu import bleu
-from knn_seq.progress import Progress
+from knn_seq.runtime.progress import Progress
 from knn_seq.tune import tune
 
 K = (4, 16, 64)

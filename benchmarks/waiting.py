@@ -8,9 +8,9 @@ sentence, and all but one wait.
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported; leaves alone what the parent process has set
+limit_spinning()  # before torch is imported; leaves alone what the parent process has set
 
 import os
 import subprocess
@@ -82,7 +82,7 @@ def answer(folder: Path) -> None:
     """What a worker does whenever it reads a system and the number of a sentence."""
     from speed_models import sized_store, speed_model
 
-    from knn_seq.translate import Translator
+    from knn_seq.translator import Translator
 
     model = speed_model(MODEL)
     store, test = sized_store(folder, MODEL, model, SIZE)

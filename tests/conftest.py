@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from knn_seq.threads import wait_politely
+from knn_seq.runtime.environment import limit_spinning
 
-wait_politely()  # before torch is imported
+limit_spinning()  # before torch is imported
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

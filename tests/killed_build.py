@@ -20,7 +20,7 @@ import knn_seq.build.tokens as tokens
 import knn_seq.index.budget
 import knn_seq.index.faiss
 import knn_seq.models.transformers
-import knn_seq.translate
+import knn_seq.translator
 from knn_seq.datastore import Datastore
 
 # A server that has imported everything forks each build: a new interpreter for each would take seconds.
@@ -48,7 +48,7 @@ def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0
     return _run(_build, store, model, corpus, place, count, settings)
 
 
-def reindex(store: Path, recipe: str, memory: str, part_entries: int, place: str = "", count: int = 0) -> int:
+def add_index(store: Path, recipe: str, memory: str, part_entries: int, place: str = "", count: int = 0) -> int:
     """Build an index called "new", in parts of so many entries, and be killed as in `build`."""
     return _run(_reindex, store, recipe, memory, part_entries, place, count)
 
@@ -74,7 +74,7 @@ def _reindex(store: Path, recipe: str, memory: str, part_entries: int, place: st
     torch.set_num_threads(1)
     knn_seq.index.budget.PART_ENTRIES = part_entries
     _kill_when(place, count)
-    knn_seq.build.index.reindex(store, recipe, "new", memory=memory, quiet=True)
+    knn_seq.build.index.add_index(store, recipe, "new", memory=memory, quiet=True)
 
 
 def _kill_when(place: str, count: int) -> None:

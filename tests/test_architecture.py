@@ -1,4 +1,4 @@
-"""The rooms, and who may know whom."""
+"""The packages, and which of them may import which."""
 
 from __future__ import annotations
 
@@ -10,37 +10,34 @@ import pytest
 import knn_seq
 
 PACKAGE = Path(knn_seq.__file__).parent
-# A room imports only what stands above it.
-ROOMS = [
+MOST_LINES = 400
+TOP_LEVEL_FILES = {"__init__", "errors", "registry", "settings", "datastore", "translator"}
+# A package imports only what stands above it.
+ORDER = [
     "__init__",
     "errors",
     "registry",
-    "progress",
     "settings",
-    "threads",
-    "sizes",
+    "runtime",
     "metrics",
-    "neighbours",
     "corpus",
     "models",
     "storage",
     "quantize",
     "index",
     "sentences",
-    "memory",
+    "subset",
     "retrieve",
     "combine",
-    "stopwatch",
-    "outage",
-    "steer",
+    "decoding",
     "likelihood",
+    "plan",
     "build",
     "datastore",
-    "translation",
-    "translate",
+    "translator",
     "explain",
-    "evaluate",
     "tune",
+    "evaluate",
     "demo",
     "fairseq",
     "cli",
@@ -51,29 +48,38 @@ def modules():
     return sorted(path for path in PACKAGE.rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path) -> set[str]:
-    rooms = set()
+def imported_packages(path: Path) -> set[str]:
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "knn_seq":
             parts = node.module.split(".")
-            rooms |= {parts[1]} if len(parts) > 1 else {"__init__"}
+            packages |= {parts[1]} if len(parts) > 1 else {"__init__"}
         elif isinstance(node, ast.Import):
-            rooms |= {name.name.split(".")[1] for name in node.names if name.name.startswith("knn_seq.")}
-    return rooms
+            packages |= {name.name.split(".")[1] for name in node.names if name.name.startswith("knn_seq.")}
+    return packages
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_room_knows_only_the_rooms_above_it(path):
-    room = room_of(path)
+def test_a_package_imports_only_packages_above_it(path):
+    package = package_of(path)
     if path == PACKAGE / "__init__.py":
-        return
-    later = {other for other in imported_rooms(path) if ROOMS.index(other) > ROOMS.index(room)}
-    assert not later, f"{room} must not import {later}"
+        return  # it offers names from below, imported when they are asked for
+    later = {other for other in imported_packages(path) if ORDER.index(other) > ORDER.index(package)}
+    assert not later, f"{package} must not import {later}"
 
 
-def test_every_room_has_its_place():
-    assert {room_of(path) for path in modules()} == set(ROOMS)
+def test_every_package_has_its_place():
+    assert {package_of(path) for path in modules()} == set(ORDER)
+
+
+def test_few_files_are_at_the_top():
+    assert {path.stem for path in PACKAGE.glob("*.py")} == TOP_LEVEL_FILES
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_is_long(path):
+    assert len(path.read_text().splitlines()) <= MOST_LINES

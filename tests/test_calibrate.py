@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tiny_models import make_model
 
-from knn_seq.build.calibrate import calibrate, most_likely
 from knn_seq.datastore import Datastore
 from knn_seq.likelihood import Reference, predictions
-from knn_seq.memory import TranslationMemory
+from knn_seq.likelihood.calibrate import calibrate, most_likely
 from knn_seq.models import Source, TokenPair, load_model
 from knn_seq.retrieve.memory import MemoryRetriever
 from knn_seq.settings import BuildSettings, SearchSettings
+from knn_seq.storage.translation_memory import TranslationMemory
 
 SENTENCES = 24
 

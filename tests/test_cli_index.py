@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from knn_seq.build.key_rate import measure_key_rate
 from knn_seq.datastore import Datastore
 from knn_seq.index import open_index
 from knn_seq.models import load_model
+from knn_seq.plan.key_rate import measure_key_rate
 from knn_seq.settings import ModelSettings, SearchSettings
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from knn_seq.combine import COMBINERS
 from knn_seq.combine.distance import DistanceCombiner
-from knn_seq.neighbours import Neighbours
+from knn_seq.index.neighbours import Neighbours
 from knn_seq.settings import SearchSettings
 
 VOCABULARY = 7

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import knn_seq.outage as outage
+import knn_seq.decoding.outage as outage
 from knn_seq import Translator
-from knn_seq.errors import IndexUnavailable, UserError
+from knn_seq.errors import IndexUnavailable, KnnSeqError
 from knn_seq.explain import explain
 from knn_seq.retrieve.full import FullRetriever
 from knn_seq.settings import SearchSettings
@@ -87,10 +87,10 @@ def test_explanations_go_on_alone_too(translator, away, capsys):
 
 def test_other_mistakes_are_not_covered_up(translator, monkeypatch):
     def wrong(*arguments):
-        raise UserError("That is something else.")
+        raise KnnSeqError("That is something else.")
 
     monkeypatch.setattr(FullRetriever, "retrieve", wrong)
-    with pytest.raises(UserError, match="something else"):
+    with pytest.raises(KnnSeqError, match="something else"):
         translator.translate(SOURCES, on_index_failure="base")
 
 
@@ -110,7 +110,7 @@ def test_both_ways_share_what_is_opened(translator):
 
 
 def test_only_the_two_are_possible(number_store, knn_seq):
-    with pytest.raises(UserError, match="On-index-failure must be error or base, not ignore"):
+    with pytest.raises(KnnSeqError, match="On-index-failure must be error or base, not ignore"):
         SearchSettings(on_index_failure="ignore")
     code, _, error = knn_seq("translate", number_store.path, "--on-index-failure", "ignore")
     assert code == 2

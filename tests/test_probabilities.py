@@ -11,11 +11,11 @@ from knn_seq.build import build_datastore
 from knn_seq.combine.fixed import FixedCombiner
 from knn_seq.corpus import open_corpus
 from knn_seq.datastore import Datastore
+from knn_seq.decoding.step import KnnBatch
 from knn_seq.models import TokenPair, load_model
-from knn_seq.models.steering import steering
+from knn_seq.models.decoding_hook import steering
 from knn_seq.retrieve.full import FullRetriever
 from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings
-from knn_seq.steer import NeighbourSteer
 
 KEY_MODULES = {
     "marian": "model.decoder.layers.1.fc1",
@@ -84,7 +84,7 @@ def check_every_step(model, key_module, store, pairs, sources, mode):
     retriever = FullRetriever.open(store, settings)
     seen = []
 
-    class Recorder(NeighbourSteer):
+    class Recorder(KnnBatch):
         def __call__(self, step):
             seen.append(step)
             return super().__call__(step)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knn_seq.errors import UserError
-from knn_seq.sizes import available_memory, format_bytes, parse_bytes, parse_count
+from knn_seq.errors import KnnSeqError
+from knn_seq.runtime.sizes import available_memory, format_bytes, parse_bytes, parse_count
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ BAD = ["", "much", "GB", "-1", "0", "-0.0", "1e99", "1e999999999", "nan", "inf",
 @pytest.mark.parametrize("parse", [parse_bytes, parse_count])
 @pytest.mark.parametrize("text", BAD)
 def test_anything_else_is_one_sentence(parse, text):
-    with pytest.raises(UserError, match=r"is no .*: write a") as error:
+    with pytest.raises(KnnSeqError, match=r"is no .*: write a") as error:
         parse(text)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["1.5", "1e-3", "3 KiB"])
 def test_a_count_is_whole(text):
-    with pytest.raises(UserError, match="is no count"):
+    with pytest.raises(KnnSeqError, match="is no count"):
         parse_count(text)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from knn_seq.cli.collector import collector_paused
 from knn_seq.datastore import Datastore
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index.faiss import FaissIndex
 
 needs_models = pytest.mark.skipif(
@@ -75,7 +75,7 @@ def test_a_large_index_is_mapped_where_that_saves_something(tmp_path, monkeypatc
     opened = FaissIndex.load(tmp_path)
     assert (str(tmp_path / "index.faiss") in Path("/proc/self/maps").read_text()) is mapped
     assert all(map(torch.equal, opened.search(keys[:9], 5), index.search(keys[:9], 5)))
-    with pytest.raises(UserError, match="mapped from disk cannot grow"):
+    with pytest.raises(KnnSeqError, match="mapped from disk cannot grow"):
         opened.add(keys)
 
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from tiny_models import END, make_model
 
-from knn_seq import Datastore, Translation, Translator, UserError
+from knn_seq import Datastore, KnnSeqError, Translation, Translator
+from knn_seq.decoding.step import distinct_prefixes
 from knn_seq.explain import explain
 from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import DecodingSettings, ModelSettings
-from knn_seq.steer import distinct_prefixes
 
 SOURCES = ["5 6 7", "8", "", "9 10 11 12 13", "5 6 7"]
 
@@ -124,17 +124,17 @@ def test_sampling_has_a_seed(translator):
     ],
 )
 def test_bad_settings_are_one_sentence(option, sentence, translator):
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(KnnSeqError, match=sentence):
         translator.translate(["5"], **option)
 
 
 def test_one_string_is_not_a_list_of_sentences(translator):
-    with pytest.raises(UserError, match="list of sentences"):
+    with pytest.raises(KnnSeqError, match="list of sentences"):
         translator.translate("5 6 7")
 
 
 def test_another_model_is_refused(number_store, save_model):
-    with pytest.raises(UserError, match=r"was made with the model .* their weights differ"):
+    with pytest.raises(KnnSeqError, match=r"was made with the model .* their weights differ"):
         Translator(number_store, model=save_model("marian", 1))
 
 
@@ -174,7 +174,7 @@ def test_an_ensemble_averages_and_is_steered(number_store, save_model, translato
 
 
 def test_an_ensemble_needs_one_vocabulary(number_store):
-    with pytest.raises(UserError, match="vocabularies differ"):
+    with pytest.raises(KnnSeqError, match="vocabularies differ"):
         Translator(number_store, ensemble=["firefox:pt-en"])
 
 
@@ -245,5 +245,5 @@ def test_keys_can_be_taken_anywhere(tmp_path, save_model, number_corpus):
 
 
 def test_an_unknown_key_is_refused():
-    with pytest.raises(UserError, match=r"path of the last decoder layer is 'model.decoder.layers.1'"):
+    with pytest.raises(KnnSeqError, match=r"path of the last decoder layer is 'model.decoder.layers.1'"):
         make_model("marian", key="model.nothing")

@@ -1,19 +1,27 @@
+"""The Datastore: what a user of the Python API builds, and gives to a Translator."""
+
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from knn_seq.build import add_index, build_datastore, prepare_subset
 from knn_seq.corpus import Corpus, open_corpus
-from knn_seq.errors import UserError
-from knn_seq.models import Model, load_model
+from knn_seq.decoding import stored_settings
+from knn_seq.errors import KnnSeqError, ModelMismatch, NotFound
+from knn_seq.index import SearchIndex, discard_index, open_index
+from knn_seq.index.check import IndexCheck, check_index
+from knn_seq.models import Model, as_model
+from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings, override, reject_unknown
 from knn_seq.storage import DatastoreFolder, Manifest
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-def tuned_for(settings: SearchSettings) -> str:
-    """What tuned settings are kept under: "full/fixed", with "/NAME" behind for an index that is not the default."""
-    return "/".join(filter(None, (settings.retriever, settings.combiner, settings.index)))
+    from knn_seq.settings import BuildOptions, ModelAndBuildOptions
 
 
 class Datastore(DatastoreFolder):
@@ -31,35 +39,37 @@ class Datastore(DatastoreFolder):
     def build(
         cls,
         path: str | Path,
-        model: str | Model,
-        corpus: str | Path | Corpus | None = None,
+        model: Any,
+        corpus: Corpus | str | Path | Sequence[tuple[str, str]] | None = None,
         *,
         source: str | Path | None = None,
         target: str | Path | None = None,
-        columns: tuple[int | str, int | str] | None = None,
-        quiet: bool = False,
-        **settings: Any,
+        columns: Sequence[int | str] | None = None,
+        format: str | None = None,
+        tokenizer: Any = None,
+        **options: Unpack[ModelAndBuildOptions],
     ) -> Datastore:
-        """Build a datastore; a build that was interrupted goes on, and a finished one is opened.
+        """Build a datastore; a build that was interrupted resumes, and a finished one is opened.
 
         Args:
             path: The datastore's folder.
-            model: A hub name, a path, BACKEND:NAME such as firefox:pt-en, or a loaded model.
-            corpus: A TSV or JSON-lines file with both sides (gzipped or not).
+            model: A hub name, a path, BACKEND:NAME such as firefox:pt-en, a loaded Transformers network (with its
+                `tokenizer`), or a `Model`.
+            corpus: Pairs of texts, or a file with both sides (gzipped or not).
             source: Instead of `corpus`: a text file with the sources ...
             target: ... and one with the targets.
             columns: Where source and target are in `corpus`, if not in its first two columns.
-            quiet: Show no progress.
-            **settings: Any field of `ModelSettings` or `BuildSettings`.
+            format: The format of the files; None: told by their names.
+            tokenizer: Of a loaded Transformers network.
+            **options: Fields of `ModelSettings` and `BuildSettings`.
         """
-        from knn_seq.build import build_datastore
-
-        reject_unknown(settings, ModelSettings, BuildSettings)
-        if isinstance(model, str):
-            model = load_model(override(ModelSettings(model), settings))
+        given: Mapping[str, Any] = options
+        reject_unknown(given, ModelSettings, BuildSettings)
+        settings = override(BuildSettings(), given)
         if not isinstance(corpus, Corpus):
-            corpus = open_corpus(corpus, source=source, target=target, columns=columns)
-        build_datastore(path, model, corpus, override(BuildSettings(), settings), quiet)
+            corpus = open_corpus(corpus, source=source, target=target, columns=columns, format=format)
+        loaded = as_model(model, override(ModelSettings(""), given), tokenizer)
+        build_datastore(path, loaded, corpus, settings)
         return cls(path)
 
     @property
@@ -79,45 +89,123 @@ class Datastore(DatastoreFolder):
     @property
     def search_settings(self) -> SearchSettings:
         """The datastore's own defaults for searching."""
-        return override(SearchSettings(), self.manifest.defaults)
+        return stored_settings(self)
 
-    def settings_for(
-        self, retriever: str | None = None, combiner: str | None = None, index: str | None = None
-    ) -> SearchSettings:
-        """The datastore's own settings for some way of searching: those tuned for it, or else the defaults.
+    def load_model(self, model: str | None = None, **settings: Any) -> Model:
+        """The model that the keys were made with.
 
         Args:
-            retriever: Its name; None: the default one.
-            combiner: Its name; None: the default one.
-            index: The name of one of the datastore's indexes; None: its default one.
+            model: Where it is, if it is no longer where it was.
+            **settings: Fields of `ModelSettings`, such as the device.
         """
-        settings = override(self.search_settings, {"retriever": retriever, "combiner": combiner, "index": index})
-        return override(settings, self.manifest.tuned.get(tuned_for(settings), {}))
-
-    def keep_tuned(self, settings: SearchSettings, as_default: bool) -> None:
-        """Store tuned settings where `settings_for` finds them.
-
-        Args:
-            settings: The settings.
-            as_default: Make them the datastore's defaults, too.
-        """
-        with self.lock():
-            manifest = Manifest.load(self.path)
-            chosen = {name: value for name, value in asdict(settings).items() if value is not None}
-            manifest.tuned[tuned_for(settings)] = chosen
-            if as_default:
-                manifest.tuned.setdefault(tuned_for(self.search_settings), manifest.defaults)
-                manifest.defaults = chosen
-            self.save(manifest)
+        wanted = override(self.model_settings, settings)
+        loaded = as_model(model or wanted.name, wanted)
+        self.require_fitting(loaded)
+        return loaded
 
     def require_fitting(self, model: Model) -> None:
-        """Raise a `UserError` if the model is not the one that the keys were made with."""
+        """Raise a `ModelMismatch` if the model is not the one that the keys were made with."""
         info = self.manifest.model
         if (info.fingerprint, info.vocabulary) != (model.fingerprint.weights, model.fingerprint.vocabulary):
-            raise UserError(
-                f"{self.path} was made with the model {info.spec} ({info.architecture}), "
-                f"which {model.settings.name} is not: their {self._difference(model)} differ."
+            same_vocabulary = info.vocabulary == model.fingerprint.vocabulary
+            raise ModelMismatch(
+                f"{self.path} was made with the model {info.spec} ({info.architecture}), which {model.settings.name} "
+                f"is not: their {'weights' if same_vocabulary else 'vocabularies'} differ."
             )
 
-    def _difference(self, model: Model) -> str:
-        return "weights" if self.manifest.model.vocabulary == model.fingerprint.vocabulary else "vocabularies"
+    def open_index(self, name: str | None = None) -> SearchIndex:
+        """One of the datastore's indexes; None: its default one."""
+        return open_index(self, name)
+
+    def add_index(
+        self, recipe: str = "auto", name: str | None = None, as_default: bool = False, **options: Unpack[BuildOptions]
+    ) -> str:
+        """Build another index of the same keys, beside those that are there.
+
+        Args:
+            recipe: "auto", a faiss factory string, or NAME or NAME:RECIPE of another implementation.
+            name: What the index is called; None: as its recipe.  One of the same name is replaced when the new one is
+                finished.
+            as_default: Let translations use it from now on.
+            **options: Fields of `BuildSettings`: the distance metric, the memory limit, the engine, index options.
+
+        Returns:
+            The name.
+        """
+        given: Mapping[str, Any] = {"distance_metric": self.manifest.build["distance_metric"], **options}
+        settings = replace(override(BuildSettings(), given), index_recipe=recipe)
+        name = add_index(self.path, settings, name, as_default)
+        self._reload()
+        return name
+
+    def remove_index(self, name: str) -> None:
+        """Delete an index, except for the default one."""
+        with self.lock():
+            manifest = self._manifest_with(name)
+            if name == manifest.default_index:
+                raise KnnSeqError(f"'{name}' is the default index of {self.path}: make another one the default first.")
+            del manifest.indexes[name]
+            self.save(manifest)  # before its files: an index that is named is complete
+            discard_index(self.index_folder(name))
+
+    def set_default_index(self, name: str) -> None:
+        """Let translations use the index of that name from now on."""
+        with self.lock():
+            manifest = self._manifest_with(name)
+            manifest.default_index = name
+            self.save(manifest)
+
+    def check_index(
+        self,
+        name: str | None = None,
+        k: int = 64,
+        queries: int = 256,
+        index_options: Mapping[str, Any] | None = None,
+    ) -> IndexCheck:
+        """Recall and speed of an index on a random sample of the datastore's own keys.
+
+        Args:
+            name: The index; None: the default one.
+            k: Neighbours of a query.
+            queries: How many keys are asked for.
+            index_options: Options of the searches.
+        """
+        index = self.open_index(name)
+        with Progress("exact search", len(self.keys), "keys") as progress:
+            return check_index(index, self.keys, k, queries, on_progress=progress.update, options=index_options)
+
+    def prepare_subset(
+        self,
+        sentence_search: str = "encoder",
+        sentence_index_recipe: str = "auto",
+        codes: str = "auto",
+        model: Model | str | None = None,
+    ) -> None:
+        """Prepare the datastore for subset search, or resume that.
+
+        Args:
+            sentence_search: What finds similar sentences: encoder, bm25, tfidf, transformers:NAME ...
+            sentence_index_recipe: Of sentence vectors.
+            codes: Of keys, such as "OPQ64,PQ64".
+            model: The one that the keys were made with; None: it is loaded.
+        """
+        loaded = model if isinstance(model, Model) else self.load_model(model)
+        self.require_fitting(loaded)
+        settings = BuildSettings(
+            sentence_search=sentence_search, sentence_index_recipe=sentence_index_recipe, codes=codes
+        )
+        prepare_subset(self.path, loaded, settings)
+        self._reload()
+
+    def _manifest_with(self, index: str) -> Manifest:
+        """The manifest as it is now, which has an index of that name."""
+        manifest = Manifest.load(self.path)
+        if index not in manifest.indexes:
+            known = ", ".join(manifest.indexes) or "none"
+            raise NotFound(f"{self.path} has no index '{index}': it has {known}.")
+        return manifest
+
+    def _reload(self) -> None:
+        """Read again what another step has written."""
+        for name in ("manifest", "sentence_vectors", "codes"):
+            self.__dict__.pop(name, None)

@@ -1,13 +1,17 @@
-"""All settings and their defaults; the command line, the Python API and the datastore's manifest read the same ones."""
+"""All settings and their defaults; the command line, the Python API and the datastore's manifest read the same ones.
+
+Each of the settings is a frozen dataclass, and has a dictionary type of the same fields: the keyword arguments that
+public functions take.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypedDict, TypeVar
 
-from knn_seq.errors import UserError
+from knn_seq.errors import InvalidSetting
 
 INDEX_FAILURE = ("error", "base")
 
@@ -23,7 +27,19 @@ class ModelSettings:
     key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
     device: str | None = None  # None: CUDA if there is, else the CPU
     dtype: str = "float32"
-    data: str | None = None  # fairseq: the folder of dictionaries, if neither the checkpoint nor its folder knows them
+    data: str | None = None  # fairseq: the folder of dictionaries, if neither the checkpoint nor its folder has them
+
+
+class ModelOptions(TypedDict, total=False):
+    """The fields of `ModelSettings` as keyword arguments; None leaves a default as it is."""
+
+    source_lang: str | None
+    target_lang: str | None
+    prompt: str | None
+    key: str | None
+    device: str | None
+    dtype: str | None
+    data: str | None
 
 
 @dataclass(frozen=True)
@@ -34,17 +50,18 @@ class BuildSettings:
     batch_tokens: int = 4096  # tokens, padding counted, in one batch of the key computation
     shard_tokens: int | None = None  # target tokens of a shard, the unit that workers share; None: chosen by size
     max_length: int = 512  # tokens of one side; longer pairs are left out
-    strict: bool = False  # stop at the first bad line instead of counting it
+    strict: bool = False  # stop at the first bad sentence pair instead of counting it
     engine: str = "local"  # who does the work: local, ray, or one of an installed package
     workers: int | None = None  # processes of the engine; None: one a core that tokenize, on Ray one a GPU or node
     ray_address: str | None = None  # of a Ray cluster, "auto" for the one here; None: one is started on this machine
     gpus_per_worker: float | None = None  # on Ray; None: one each if there are any
-    index: str = "auto"  # a faiss factory string, another index's name or NAME:RECIPE; "auto": chosen by size
-    metric: str = "l2"
-    sentences: str | None = None  # what finds sentences for subset search: encoder, bm25 ...; None: no subset search
-    sentence_index: str = "auto"  # of sentence vectors, as `index`
+    index_recipe: str = "auto"  # a faiss factory string, another index's name or NAME:RECIPE; "auto": chosen by size
+    index_options: Mapping[str, Any] = field(default_factory=dict)  # those that the index declares
+    distance_metric: str = "l2"
+    sentence_search: str | None = None  # what finds sentences for subset search: encoder, bm25 ...; None: no subsets
+    sentence_index_recipe: str = "auto"  # of sentence vectors, as `index_recipe`
     codes: str = "auto"  # of keys for subset search, such as "OPQ64,PQ64"; "auto": chosen by size
-    memory: str | int | None = None  # that building the index may take, such as "8GB"; None: half of what is free
+    memory_limit: str | int | None = None  # that building the index may take, such as "8GB"; None: half of what is free
     checkpoint_seconds: float = 15.0  # how much work a kill may cost
     calibration_sentences: int = 256  # sentences held out in turn to choose k, temperature and weight; 0: none
 
@@ -59,8 +76,35 @@ class BuildSettings:
             "gpus-per-worker must be at least 0",
             self.gpus_per_worker,
         )
-        require_no_password(self.index)
-        require_no_password(self.sentence_index)
+        require_no_password(self.index_recipe)
+        require_no_password(self.sentence_index_recipe)
+
+
+class BuildOptions(TypedDict, total=False):
+    """The fields of `BuildSettings` as keyword arguments; None leaves a default as it is."""
+
+    key_dtype: str | None
+    batch_tokens: int | None
+    shard_tokens: int | None
+    max_length: int | None
+    strict: bool | None
+    engine: str | None
+    workers: int | None
+    ray_address: str | None
+    gpus_per_worker: float | None
+    index_recipe: str | None
+    index_options: Mapping[str, Any] | None
+    distance_metric: str | None
+    sentence_search: str | None
+    sentence_index_recipe: str | None
+    codes: str | None
+    memory_limit: str | int | None
+    checkpoint_seconds: float | None
+    calibration_sentences: int | None
+
+
+class ModelAndBuildOptions(ModelOptions, BuildOptions):
+    """What building a datastore takes."""
 
 
 @dataclass(frozen=True)
@@ -69,39 +113,49 @@ class SearchSettings:
 
     retriever: str = "full"
     combiner: str = "fixed"
-    subset_size: int | None = None  # sentences whose tokens are searched; None: the retriever's own default
     index: str | None = None  # the name of one of the datastore's indexes; None: its default one
+    subset_size: int | None = None  # sentences whose tokens are searched; None: the retriever's own default
     k: int = 16
     temperature: float = 100.0
-    weight: float = 0.5
-    sure: float | None = None  # where the model holds a token at least this likely it is not steered; None: always
-    nprobe: int | None = None  # inverted lists visited by one query; None: the index's own default
-    reach: float | None = None  # times the nearest list's squared distance up to which lists are visited at all
-    ef_search: int | None = None  # candidates that a walk over a graph keeps
-    refine_factor: int | None = None  # how many times k candidates an index with refinement ranks anew
-    on_index_failure: str | None = (
-        None  # an index elsewhere does not answer: "error" (None), or "base", the model alone
-    )
+    weight: float = 0.5  # interpolation weight: the largest λ that the combiner may give to neighbours; 0: model alone
+    confidence_threshold: float | None = None  # where p_MT of a token reaches it, nothing is searched; None: always
+    retriever_options: Mapping[str, Any] = field(default_factory=dict)  # those that the retriever declares
+    combiner_options: Mapping[str, Any] = field(default_factory=dict)  # those that the combiner declares
+    index_options: Mapping[str, Any] = field(default_factory=dict)  # those that the index declares, such as nprobe
+    on_index_failure: str | None = None  # an index on a server does not answer: "error" (None), or "base", model alone
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "k must be at least 1", self.k)
         _require(self.temperature > 0, "the temperature must be greater than 0", self.temperature)
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
-        _require(self.sure is None or 0 < self.sure <= 1, "sure must lie between 0 and 1", self.sure)
-        _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)
-        _require(self.nprobe is None or self.nprobe >= 1, "nprobe must be at least 1", self.nprobe)
-        _require(self.reach is None or self.reach >= 1, "reach must be at least 1", self.reach)
-        _require(self.ef_search is None or self.ef_search >= 1, "ef-search must be at least 1", self.ef_search)
         _require(
-            self.refine_factor is None or self.refine_factor >= 1,
-            "refine-factor must be at least 1",
-            self.refine_factor,
+            self.confidence_threshold is None or 0 < self.confidence_threshold <= 1,
+            "the confidence threshold must lie between 0 and 1",
+            self.confidence_threshold,
         )
+        _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)
         _require(
             self.on_index_failure is None or self.on_index_failure in INDEX_FAILURE,
             f"on-index-failure must be {' or '.join(INDEX_FAILURE)}",
             self.on_index_failure,
         )
+
+
+class SearchOptions(TypedDict, total=False):
+    """The fields of `SearchSettings` as keyword arguments; None leaves the datastore's own as it is."""
+
+    retriever: str | None
+    combiner: str | None
+    index: str | None
+    subset_size: int | None
+    k: int | None
+    temperature: float | None
+    weight: float | None
+    confidence_threshold: float | None
+    retriever_options: Mapping[str, Any] | None
+    combiner_options: Mapping[str, Any] | None
+    index_options: Mapping[str, Any] | None
+    on_index_failure: str | None
 
 
 @dataclass(frozen=True)
@@ -131,10 +185,33 @@ class DecodingSettings:
             _require(self.nbest <= self.beam_size, "nbest cannot be larger than the beam", self.nbest)
 
 
+class DecodingOptions(TypedDict, total=False):
+    """The fields of `DecodingSettings` as keyword arguments; None leaves a default as it is."""
+
+    beam_size: int | None
+    length_penalty: float | None
+    max_length: int | None
+    nbest: int | None
+    sample: bool | None
+    top_k: int | None
+    top_p: float | None
+    sampling_temperature: float | None
+    seed: int | None
+    batch_size: int | None
+
+
+class TranslateOptions(SearchOptions, DecodingOptions):
+    """What translating takes."""
+
+
+class TranslatorOptions(ModelOptions, SearchOptions, DecodingOptions):
+    """What a translator takes."""
+
+
 def require_no_password(text: str) -> None:
-    """Raise a `UserError` if there is a user or a password in an address: what describes an index is stored."""
+    """Raise an `InvalidSetting` if there is a user or a password in an address: what describes an index is stored."""
     if re.search(r"://[^/]*@", text):
-        raise UserError(
+        raise InvalidSetting(
             "The address of an index has a user name or a password in it, which would be stored: "
             "leave it out; for Milvus, put USER:PASSWORD or a token into KNN_SEQ_MILVUS_TOKEN."
         )
@@ -142,21 +219,36 @@ def require_no_password(text: str) -> None:
 
 def _require(condition: bool, sentence: str, value: object) -> None:
     if not condition:
-        raise UserError(f"{sentence[0].upper()}{sentence[1:]}, not {value}.")
+        raise InvalidSetting(f"{sentence[0].upper()}{sentence[1:]}, not {value}.")
 
 
 Settings = TypeVar("Settings", ModelSettings, BuildSettings, SearchSettings, DecodingSettings)
 
 
 def override(settings: Settings, options: Mapping[str, Any]) -> Settings:
-    """The settings with every option that is not None put in their place; options of other settings are passed over."""
-    known = {entry.name for entry in fields(settings)}
-    return replace(settings, **{name: value for name, value in options.items() if name in known and value is not None})
+    """The settings with every option that is not None in the place of its field; others' options are passed over.
+
+    Where a field is a mapping, its entries are replaced one by one.
+    """
+    known = {entry.name: getattr(settings, entry.name) for entry in fields(settings)}
+    given = {name: value for name, value in options.items() if name in known and value is not None}
+    merged = {name: {**known[name], **value} for name, value in given.items() if isinstance(value, Mapping)}
+    return replace(settings, **{**given, **merged})
 
 
 def reject_unknown(options: Mapping[str, Any], *kinds: type) -> None:
-    """Raise a `UserError` that names an option none of the settings has."""
+    """Raise an `InvalidSetting` that names an option none of the settings has."""
     known = {entry.name for kind in kinds for entry in fields(kind)}
     for name in options:
         if name not in known:
-            raise UserError(f"There is no setting '{name}': choose from {', '.join(sorted(known))}.")
+            raise InvalidSetting(f"There is no setting '{name}': choose from {', '.join(sorted(known))}.")
+
+
+def with_value(settings: Any) -> dict[str, Any]:
+    """The fields of settings that say something, for JSON and for people."""
+    named = {entry.name: getattr(settings, entry.name) for entry in fields(settings)}
+    return {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in named.items()
+        if value is not None and value != {}
+    }

@@ -6,7 +6,7 @@ import pytest
 import results
 from results import BEGIN, END, Amounts, Domain, Kept, bytes_of, packages_of, quality, section, table, with_figures
 
-from knn_seq import UserError
+from knn_seq import KnnSeqError
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.metrics import METRICS
 from knn_seq.models import load_model
@@ -26,7 +26,7 @@ def test_figures_of_another_text_are_refused(tmp_path):
     kept = Kept(tmp_path / "results.json")
     kept.require_same(("it", "run"), {"text": "a"})
     kept.require_same(("it", "run"), {"text": "a"})
-    with pytest.raises(UserError, match="choose another --folder"):
+    with pytest.raises(KnnSeqError, match="choose another --folder"):
         kept.require_same(("it", "run"), {"text": "b"})
 
 
@@ -34,7 +34,7 @@ def test_figures_are_put_between_the_marks():
     page = with_figures(f"before\n{BEGIN}\nold\n{END}\nafter\n", "new")
     assert page == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
     assert with_figures(page, "new") == page
-    with pytest.raises(UserError, match="no place for figures"):
+    with pytest.raises(KnnSeqError, match="no place for figures"):
         with_figures(f"{END} {BEGIN}", "new")
 
 

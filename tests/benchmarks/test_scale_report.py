@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from scale_report import BATCHES, CONSTANTS, PAPER, Check, draw, evaluate, put_between, write_tables
 
-from knn_seq.index.cost import Costs, Job, Search
 from knn_seq.index.recipe import default_recipe
+from knn_seq.plan.cost import Costs, Job, Search
 
 TRUE = Costs(
     cluster=1e-11,

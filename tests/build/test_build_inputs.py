@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import number_line
 
-from knn_seq import Datastore, UserError
+from knn_seq import Datastore, KnnSeqError
 from knn_seq.build.batches import plan_batches
 from knn_seq.build.tokens import LINES_PER_CHUNK, tokenize
 from knn_seq.corpus import SentencePair
@@ -98,14 +98,14 @@ def test_bad_lines_are_counted(save_model, tmp_path):
 def test_strict_stops_at_a_bad_line(save_model, tmp_path):
     corpus = tmp_path / "train.tsv"
     corpus.write_text("4 5\t6 7\nalone\n")
-    with pytest.raises(UserError, match=r"Line 2 of train\.tsv is bad"):
+    with pytest.raises(KnnSeqError, match=r"Line 2 of train\.tsv is bad"):
         Datastore.build(tmp_path / "store", save_model(), corpus, strict=True, quiet=True)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "one side only\n"])
 def test_a_corpus_without_pairs_is_refused(text, save_model, tmp_path):
     (tmp_path / "train.tsv").write_text(text)
-    with pytest.raises(UserError, match="no usable sentence pair"):
+    with pytest.raises(KnnSeqError, match="no usable sentence pair"):
         Datastore.build(tmp_path / "store", save_model(), tmp_path / "train.tsv", quiet=True)
 
 
@@ -133,14 +133,14 @@ def test_another_build_into_the_same_folder_is_refused(change, what, number_stor
         corpus.write_text("4 5\t6 7\n")
     model = save_model(*change.pop("model", ("marian", 0)))
     before = (number_store.path / "keys.h5").read_bytes()
-    with pytest.raises(UserError, match=f"with another {what}"):
+    with pytest.raises(KnnSeqError, match=f"with another {what}"):
         Datastore.build(number_store.path, model, corpus, index="Flat", quiet=True, **change)
     assert (number_store.path / "keys.h5").read_bytes() == before
 
 
 def test_a_folder_with_other_things_is_left_alone(save_model, number_corpus, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(KnnSeqError, match="not empty"):
         Datastore.build(tmp_path, save_model(), number_corpus, quiet=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
@@ -204,5 +204,5 @@ def test_keys_that_float16_cannot_hold_are_refused(tmp_path, number_corpus):
     model = make_model("gpt2")
     with torch.no_grad():
         model.network.transformer.h[-1].ln_2.weight.fill_(1e6)
-    with pytest.raises(UserError, match="float32 keys"):
+    with pytest.raises(KnnSeqError, match="float32 keys"):
         build_datastore(tmp_path / "store", model, open_corpus(number_corpus), quiet=True)

@@ -9,12 +9,12 @@ import threading
 import numpy as np
 import pytest
 
-from knn_seq import Datastore, UserError
+from knn_seq import Datastore, KnnSeqError
 from knn_seq.build.engine import ENGINES
-from knn_seq.build.engine.base import Tally
+from knn_seq.build.engine.base import PieceProgress
 from knn_seq.build.engine.home import HandOver, Home, Substitute
 from knn_seq.build.engine.local import LocalEngine, LocalWorker
-from knn_seq.build.engine.ray import Share, share_out
+from knn_seq.build.engine.ray import Share, allocate_workers
 from knn_seq.build.keys import ShardKeys
 from knn_seq.settings import BuildSettings
 
@@ -35,23 +35,23 @@ NODES = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}, {"memory": 1e9}]
     ],
 )
 def test_the_cores_of_a_node_are_shared_among_its_workers(nodes, workers, gpus, on_cpu, expected):
-    assert share_out(nodes, workers, gpus, on_cpu) == expected
+    assert allocate_workers(nodes, workers, gpus, on_cpu) == expected
 
 
 @pytest.mark.parametrize(("workers", "gpus"), [(13, 0), (3, 1), (None, 3)])
 def test_more_workers_than_there_is_room_for_are_refused(workers, gpus):
-    with pytest.raises(UserError, match="has room for"):
-        share_out(NODES, workers, gpus)
+    with pytest.raises(KnnSeqError, match="has room for"):
+        allocate_workers(NODES, workers, gpus)
 
 
 def test_what_goes_wrong_at_home_is_raised_where_it_is_waited_for():
     stopped = threading.Event()
 
     def fail():
-        raise UserError("no room")
+        raise KnnSeqError("no room")
 
     home = Home(fail, stopped.set)
-    with pytest.raises(UserError, match="no room"):
+    with pytest.raises(KnnSeqError, match="no room"):
         home.started()
     home.end()
     assert stopped.is_set()
@@ -80,7 +80,7 @@ def test_work_that_was_begun_here_is_handed_over(save_model, number_corpus, tmp_
 
     def interrupted(engine, pieces, progress):
         if isinstance(pieces[0], ShardKeys):
-            worker = Substitute(engine.model, Tally(pieces, progress), 0, lambda: len(computed) == 3)
+            worker = Substitute(engine.model, PieceProgress(pieces, progress), 0, lambda: len(computed) == 3)
             monkeypatch.setattr(LocalWorker, "report", lambda self, done: computed.append(done))
             with pytest.raises(HandOver):
                 pieces[0].run(worker)
@@ -97,19 +97,19 @@ def test_work_that_was_begun_here_is_handed_over(save_model, number_corpus, tmp_
 
 def test_engines_are_found_by_name():
     assert {"local", "ray"} <= set(ENGINES.names())
-    with pytest.raises(UserError, match=r"'slurm': choose from .*local, ray"):
+    with pytest.raises(KnnSeqError, match=r"'slurm': choose from .*local, ray"):
         ENGINES.get("slurm")
 
 
 @pytest.mark.parametrize("setting", ["workers", "shard_tokens", "batch_tokens", "gpus_per_worker"])
 def test_settings_that_make_no_sense_are_refused(setting):
-    with pytest.raises(UserError, match=f"{setting.replace('_', '-').capitalize()} must be at least"):
+    with pytest.raises(KnnSeqError, match=f"{setting.replace('_', '-').capitalize()} must be at least"):
         BuildSettings(**{setting: -1})
 
 
 def test_a_missing_ray_is_named(save_model, number_corpus, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"pip install knn-seq\[ray\]"):
+    with pytest.raises(KnnSeqError, match=r"pip install knn-seq\[ray\]"):
         Datastore.build(tmp_path / "store", save_model(), number_corpus, engine="ray", quiet=True)
 
 

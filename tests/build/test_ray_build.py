@@ -18,9 +18,9 @@ from tiny_models import number_line
 
 import knn_seq.build.keys as keys_step
 import knn_seq.index.budget as budget
-from knn_seq import Datastore, UserError
+from knn_seq import Datastore, KnnSeqError
 from knn_seq.build import build_datastore
-from knn_seq.build.index import reindex
+from knn_seq.build.index import add_index
 from knn_seq.corpus import open_corpus
 from knn_seq.index import open_index
 from knn_seq.models import load_model
@@ -193,11 +193,11 @@ def test_parts_that_workers_filled_are_the_index_in_one(cluster, number_store, t
     store = store_of_keys(tmp_path / "store", number_store, keys)
     recipes = ("PCA8,IVF16,PQ4x4fsr,Refine(keys)", "IVF16,SQ8")
     for recipe in recipes:
-        reindex(store.path, recipe, f"{recipes.index(recipe)}-whole", quiet=True)
+        add_index(store.path, recipe, f"{recipes.index(recipe)}-whole", quiet=True)
     monkeypatch.setattr(budget, "PART_ENTRIES", 3000)
     for recipe in recipes:
         name = f"{recipes.index(recipe)}-parts"
-        reindex(store.path, recipe, name, quiet=True, engine="ray", workers=2)
+        add_index(store.path, recipe, name, quiet=True, engine="ray", workers=2)
         files = [
             store.path / "index" / f"{recipes.index(recipe)}-{kind}" / "index.faiss" for kind in ("whole", "parts")
         ]
@@ -210,10 +210,10 @@ def test_a_model_that_workers_cannot_see_is_named(cluster, corpus, save_model, t
     model = load_model(ModelSettings(str(tmp_path / "model")))
     shutil.move(tmp_path / "model", tmp_path / "moved")
     settings = BuildSettings(engine="ray", workers=1, **SETTINGS)
-    with pytest.raises(UserError, match=str(tmp_path / "model")):
+    with pytest.raises(KnnSeqError, match=str(tmp_path / "model")):
         build_datastore(tmp_path / "store", model, open_corpus(corpus), settings, quiet=True)
     shutil.copytree(save_model("marian", 1), tmp_path / "model")
-    with pytest.raises(UserError, match="is another one than where the build was started"):
+    with pytest.raises(KnnSeqError, match="is another one than where the build was started"):
         build_datastore(tmp_path / "store", model, open_corpus(corpus), settings, quiet=True)
     assert DatastoreFolder(tmp_path / "store").manifest.unfinished_step() == "keys"
 

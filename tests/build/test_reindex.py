@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from killed_build import reindex as reindex_in_a_process
+from killed_build import add_index as reindex_in_a_process
 from number_stores import store_of_keys
 
 import knn_seq.index.base
 import knn_seq.index.budget as budget
-from knn_seq.build.index import reindex
+from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import INDEXES, open_index
 from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder
@@ -52,10 +52,10 @@ def shared(one, other) -> float:
 )
 @pytest.mark.parametrize("part_entries", [3000, 8192])
 def test_an_index_in_parts_is_the_index_in_one(store, recipe, part_entries, monkeypatch):
-    reindex(store.path, recipe, "whole", quiet=True)
+    add_index(store.path, recipe, "whole", quiet=True)
     monkeypatch.setattr(budget, "PART_ENTRIES", part_entries)
-    reindex(store.path, recipe, "parts", quiet=True)
-    reindex(store.path, "torch", "exact", quiet=True)
+    add_index(store.path, recipe, "parts", quiet=True)
+    add_index(store.path, "torch", "exact", quiet=True)
     whole, parts, exact = (searched(store, name) for name in ("whole", "parts", "exact"))
     graph = recipe in ("HNSW32", "usearch")  # which is not the same every time
     assert shared(parts, exact) > shared(whole, exact) - 0.03 if graph else shared(parts, whole) > 0.98
@@ -68,8 +68,8 @@ def test_an_index_in_parts_is_the_index_in_one(store, recipe, part_entries, monk
 )
 def test_lists_that_are_larger_than_the_memory_stay_on_the_disk(store, recipe, memory, monkeypatch, capfd):
     monkeypatch.setattr(knn_seq.index.base, "TRAINING_COPIES", 1e-6)  # so that both are trained on the same sample
-    reindex(store.path, recipe, "memory", quiet=True)
-    reindex(store.path, recipe, "disk", memory=memory, quiet=True)
+    add_index(store.path, recipe, "memory", quiet=True)
+    add_index(store.path, recipe, "disk", memory=memory, quiet=True)
     assert (store.path / "index" / "disk" / "lists.ivfdata").exists()
     assert not (store.path / "index" / "memory" / "lists.ivfdata").exists()
     near, there = searched(store, "memory"), searched(store, "disk")
@@ -77,52 +77,52 @@ def test_lists_that_are_larger_than_the_memory_stay_on_the_disk(store, recipe, m
     assert capfd.readouterr().out == ""  # where translations go
     index = open_index(DatastoreFolder(store.path), SearchSettings(index="disk"))
     assert index.memory < 40_000
-    with pytest.raises(UserError, match="cannot grow"):
+    with pytest.raises(KnnSeqError, match="cannot grow"):
         index.add(np.zeros((1, DIMENSION), np.float32))
 
 
 def test_a_datastore_that_moved_finds_its_lists(store, tmp_path):
-    reindex(store.path, "IVF16,Flat", "disk", memory="1MB", quiet=True)
+    add_index(store.path, "IVF16,Flat", "disk", memory="1MB", quiet=True)
     before = searched(store, "disk")
     moved = store.path.rename(tmp_path / "moved")
     assert (searched(DatastoreFolder(moved), "disk").ids == before.ids).all()
 
 
 def test_lists_that_were_cut_are_refused(store):
-    reindex(store.path, "IVF16,Flat", "disk", memory="1MB", quiet=True)
+    add_index(store.path, "IVF16,Flat", "disk", memory="1MB", quiet=True)
     lists = store.path / "index" / "disk" / "lists.ivfdata"
     with lists.open("r+b") as file:
         file.truncate(lists.stat().st_size // 2)
-    with pytest.raises(UserError, match=r"lists.ivfdata is damaged or missing"):
+    with pytest.raises(KnnSeqError, match=r"lists.ivfdata is damaged or missing"):
         searched(store, "disk")
 
 
 @pytest.mark.parametrize("recipe", ["Flat", "IVF16,PQ8x4fs", "HNSW32"])
 def test_what_has_to_lie_in_memory_and_is_too_large_is_refused(store, recipe):
-    with pytest.raises(UserError, match=f"'{recipe}' of 20,000 keys takes about .* allow more"):
-        reindex(store.path, recipe, memory="100kB", quiet=True)
+    with pytest.raises(KnnSeqError, match=f"'{recipe}' of 20,000 keys takes about .* allow more"):
+        add_index(store.path, recipe, memory="100kB", quiet=True)
     assert sorted(path.name for path in (store.path / "index").iterdir()) == ["default"]
 
 
 def test_an_index_is_called_after_its_recipe_and_becomes_the_default_when_asked(store):
-    assert reindex(store.path, "IVF16,Flat", quiet=True) == "IVF16,Flat"
+    assert add_index(store.path, "IVF16,Flat", quiet=True) == "IVF16,Flat"
     assert DatastoreFolder(store.path).manifest.default_index == "default"
-    reindex(store.path, "IVF16,Flat", make_default=True, quiet=True)
+    add_index(store.path, "IVF16,Flat", make_default=True, quiet=True)
     assert DatastoreFolder(store.path).manifest.default_index == "IVF16,Flat"
-    assert reindex(store.path, quiet=True) == "Flat"
+    assert add_index(store.path, quiet=True) == "Flat"
 
 
 def test_a_failed_replacement_leaves_the_index_that_was_there(store):
-    reindex(store.path, "IVF16,Flat", "mine", quiet=True)
+    add_index(store.path, "IVF16,Flat", "mine", quiet=True)
     before = searched(store, "mine")
-    with pytest.raises(UserError, match="needs at least"):
-        reindex(store.path, "IVF30000,Flat", "mine", quiet=True)
+    with pytest.raises(KnnSeqError, match="needs at least"):
+        add_index(store.path, "IVF30000,Flat", "mine", quiet=True)
     assert (searched(store, "mine").ids == before.ids).all()
 
 
 def test_an_unfinished_datastore_is_not_indexed(tmp_path):
-    with pytest.raises(UserError, match="is not a datastore"):
-        reindex(tmp_path / "nothing", quiet=True)
+    with pytest.raises(KnnSeqError, match="is not a datastore"):
+        add_index(tmp_path / "nothing", quiet=True)
 
 
 PLACES = [
@@ -141,7 +141,7 @@ PLACES = [
 )
 @pytest.mark.parametrize(("place", "count"), PLACES, ids=lambda value: str(value).rsplit(":")[-1])
 def test_a_killed_index_goes_on(store, recipe, memory, place, count):
-    reindex(store.path, recipe, "new", memory=memory, quiet=True)
+    add_index(store.path, recipe, "new", memory=memory, quiet=True)
     wanted = searched(store, "new")
     killed = reindex_in_a_process(store.path, recipe, memory, 5000, place, count)
     assert killed == -signal.SIGKILL
@@ -158,7 +158,7 @@ def test_what_was_saved_is_not_done_again(store, monkeypatch):
     add = cls.add
     monkeypatch.setattr(cls, "add", lambda self, keys, ids=None: (added.append(len(keys)), add(self, keys, ids))[1])
     monkeypatch.setattr(cls, "train", lambda self, sample: pytest.fail("trained again"))
-    reindex(store.path, "IVF16,SQ8", "new", memory="1GB", quiet=True)
+    add_index(store.path, "IVF16,SQ8", "new", memory="1GB", quiet=True)
     assert sum(added) == 10_000  # two of four parts were saved
 
 
@@ -168,10 +168,10 @@ def test_parts_of_any_size_are_gone_on_with(store, recipe, monkeypatch):
     monkeypatch.setattr("knn_seq.index.faiss.MAPPED_BYTES", 1)
     assert reindex_in_a_process(store.path, recipe, "1GB", 5000, "knn_seq.index.faiss/FaissIndex:save", 3) < 0
     monkeypatch.setattr(budget, "PART_ENTRIES", 5000)
-    reindex(store.path, recipe, "new", memory="1GB", quiet=True)
+    add_index(store.path, recipe, "new", memory="1GB", quiet=True)
     index = open_index(DatastoreFolder(store.path), SearchSettings(index="new"))
     assert len(index) == ENTRIES
-    with pytest.raises(UserError, match="mapped from disk cannot grow"):
+    with pytest.raises(KnnSeqError, match="mapped from disk cannot grow"):
         index.add(np.zeros((1, DIMENSION), np.float32))
 
 
@@ -206,7 +206,7 @@ def _peak(path: Path, budget: int, queue) -> None:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    reindex(path, "IVF256,Flat", "new", memory=budget, quiet=True)
+    add_index(path, "IVF256,Flat", "new", memory=budget, quiet=True)
     stop.set()
     watcher.join()
     queue.put(highest[0] - before)
@@ -222,8 +222,8 @@ def _own_memory() -> int:
 def test_a_translator_takes_the_index_that_is_named(number_store, tmp_path):
     copied = tmp_path / "store"
     shutil.copytree(number_store.path, copied)
-    reindex(copied, "torch", "exact", quiet=True)
-    reindex(copied, "IVF4,Flat,Refine(keys)", "lists", quiet=True)
+    add_index(copied, "torch", "exact", quiet=True)
+    add_index(copied, "IVF4,Flat,Refine(keys)", "lists", quiet=True)
     from knn_seq import Translator
 
     translator = Translator(Datastore(copied), beam_size=1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import knn_seq.storage.shard as shard_files
-from knn_seq import UserError
+from knn_seq import KnnSeqError
 from knn_seq.build.batches import plan_batches
 from knn_seq.build.shards import LEAST_TOKENS, MOST_TOKENS, cut_shards
 from knn_seq.storage import FolderLock, KeyWriter, Ragged, open_keys
@@ -90,7 +90,7 @@ def test_a_worker_waits_for_one_that_is_dying(tmp_path):
     first.__enter__()
     timer = threading.Timer(0.5, first.release)
     timer.start()
-    with FolderLock(tmp_path, patience=30) as second:
+    with FolderLock(tmp_path, timeout=30) as second:
         assert second.path.read_text() == f"pid {os.getpid()}"
-        with pytest.raises(UserError, match="Another process"), FolderLock(tmp_path, patience=0.3):
+        with pytest.raises(KnnSeqError, match="Another process"), FolderLock(tmp_path, timeout=0.3):
             pass

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from knn_seq.corpus import CORPUS_FORMATS, BadLine, CorpusReader, SentencePair, open_corpus
 from knn_seq.corpus import lines as corpus_lines
 from knn_seq.corpus.pair import EMPTY_SIDE, MISSING_COLUMN, NOT_JSON, NOT_UTF8, TOO_LONG
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 
 def write(path, data: bytes, gzipped: bool = False):
@@ -112,7 +112,7 @@ def test_text_files_of_different_lengths(tmp_path, shorter):
     }
     lines = open_corpus(**files).lines()
     assert len(list(islice(lines, 2))) == 2
-    with pytest.raises(UserError, match=r"source and .*target do not have the same number of lines.* line 3"):
+    with pytest.raises(KnnSeqError, match=r"source and .*target do not have the same number of lines.* line 3"):
         next(lines)
 
 
@@ -122,7 +122,7 @@ def test_a_stream_is_not_read_ahead(tmp_path):
     path = write(tmp_path / "a.tsv.gz", data[: len(data) // 2])
     lines = open_corpus(path).lines()
     assert len(list(islice(lines, 1000))) == 1000
-    with pytest.raises(UserError, match=r"a\.tsv\.gz cannot be read to its end"):
+    with pytest.raises(KnnSeqError, match=r"a\.tsv\.gz cannot be read to its end"):
         list(lines)
 
 
@@ -131,18 +131,18 @@ DAMAGED = {"nonsense": b"\x1f\x8bnonsense", "the end": gzip.compress(b"a\tb\n" *
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_gzip_file(tmp_path, damage):
-    with pytest.raises(UserError, match="cannot be read to its end"):
+    with pytest.raises(KnnSeqError, match="cannot be read to its end"):
         list(open_corpus(write(tmp_path / "a.tsv", damage)))
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(UserError, match=r"There is no file .*a\.tsv\."):
+    with pytest.raises(KnnSeqError, match=r"There is no file .*a\.tsv\."):
         open_corpus(tmp_path / "a.tsv")
     (tmp_path / "b.tsv").mkdir()
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(KnnSeqError, match="is a folder"):
         open_corpus(str(tmp_path / "b.tsv"))
     os.mkfifo(tmp_path / "c.tsv")
-    with pytest.raises(UserError, match="is a pipe or device"):
+    with pytest.raises(KnnSeqError, match="is a pipe or device"):
         open_corpus(tmp_path / "c.tsv")
 
 
@@ -167,7 +167,7 @@ def test_a_corpus_given_in_a_wrong_way(tmp_path, arguments, message):
     for name in ("a", "b", "a.txt", "a.tsv", "a.jsonl"):
         (tmp_path / name).touch()
     paths = {name: tmp_path / value for name, value in arguments.items() if name in ("corpus", "source", "target")}
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(KnnSeqError, match=message):
         open_corpus(**{**arguments, **paths})
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knn_seq.corpus import SentencePair, split_corpus
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 
 def as_pairs(sources):
@@ -23,7 +23,7 @@ def as_pairs(sources):
 def test_parts_are_disjoint_and_whole(sources, dev, test, seed):
     pairs = as_pairs(sources)
     if dev + test >= len(pairs):
-        with pytest.raises(UserError, match="cannot be split"):
+        with pytest.raises(KnnSeqError, match="cannot be split"):
             split_corpus(pairs, (dev, test), seed)
         return
     parts = split_corpus(pairs, (dev, test), seed)

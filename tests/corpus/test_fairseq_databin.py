@@ -8,9 +8,9 @@ import pytest
 from fairseq_files import SOURCE_WORDS, write_cached_tokens, write_data_bin, write_dictionary, write_tokens
 
 from knn_seq.corpus import BadLine, SentencePair
-from knn_seq.corpus.fairseq import DataBin
-from knn_seq.corpus.fairseq_dictionary import Dictionary, join_pieces
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
+from knn_seq.fairseq.data_bin import DataBin
+from knn_seq.fairseq.dictionary import Dictionary, join_pieces
 
 PAIRS = [([4, 5, 2], [7, 2]), ([2], [4, 2]), ([36, 3, 2], [40, 4, 2])]
 
@@ -47,10 +47,10 @@ def test_overwritten_symbols_keep_their_places(tmp_path):
 def test_dictionaries_that_are_none(text, message, tmp_path):
     path = tmp_path / "dict.de.txt"
     path.write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(KnnSeqError, match=message):
         Dictionary.read(path)
     path.write_bytes(b"\xff 1\n")
-    with pytest.raises(UserError, match="not UTF-8"):
+    with pytest.raises(KnnSeqError, match="not UTF-8"):
         Dictionary.read(path)
 
 
@@ -130,12 +130,12 @@ def test_an_empty_split(tmp_path):
 
 
 def test_folders_that_cannot_be_read(tmp_path):
-    with pytest.raises(UserError, match="There is no folder"):
+    with pytest.raises(KnnSeqError, match="There is no folder"):
         DataBin(tmp_path / "none")
-    with pytest.raises(UserError, match=r"cannot be told from its files \(none found\)"):
+    with pytest.raises(KnnSeqError, match=r"cannot be told from its files \(none found\)"):
         DataBin(tmp_path)
     write_data_bin(tmp_path, PAIRS)
-    with pytest.raises(UserError, match="There is no split 'valid' from xx to yy"):
+    with pytest.raises(KnnSeqError, match="There is no split 'valid' from xx to yy"):
         DataBin(tmp_path, "valid")
     index = tmp_path / "train.xx-yy.xx.idx"
     whole = index.read_bytes()
@@ -146,19 +146,19 @@ def test_folders_that_cannot_be_read(tmp_path):
         (b"", "format that is not supported"),
     ):
         index.write_bytes(content)
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(KnnSeqError, match=message):
             DataBin(tmp_path)
     index.write_bytes(whole)
     (tmp_path / "train.xx-yy.xx.bin").write_bytes(b"\x04\x00")
-    with pytest.raises(UserError, match="ends before the sentences"):
+    with pytest.raises(KnnSeqError, match="ends before the sentences"):
         DataBin(tmp_path)
 
 
 def test_sides_that_do_not_belong_together(tmp_path):
     write_data_bin(tmp_path, PAIRS)
     write_tokens(tmp_path / "train.xx-yy.yy", [[4, 2]])
-    with pytest.raises(UserError, match="same number of sentences"):
+    with pytest.raises(KnnSeqError, match="same number of sentences"):
         DataBin(tmp_path)
     write_tokens(tmp_path / "train.xx-yy.yy", [[4, 2], [999, 2], [4, 2]])
-    with pytest.raises(UserError, match=r"Sentence 2 of train .* tokens that its dictionary does not"):
+    with pytest.raises(KnnSeqError, match=r"Sentence 2 of train .* tokens that its dictionary does not"):
         list(DataBin(tmp_path))

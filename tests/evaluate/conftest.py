@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from knn_seq.evaluate import compare
-from knn_seq.translate import Translator
+from knn_seq.translator import Translator
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MISSING = "there is no chromium on the PATH; Debian has a package of that name"

@@ -10,7 +10,7 @@ import pytest
 from knn_seq.build.subset import prepare_subsets
 from knn_seq.cli.systems import parse_systems
 from knn_seq.datastore import Datastore
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models import load_model
 from knn_seq.settings import BuildSettings, SearchSettings
 
@@ -120,7 +120,7 @@ def test_how_systems_are_written():
     ],
 )
 def test_systems_that_make_no_sense(texts, sentence):
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(KnnSeqError, match=sentence):
         parse_systems(texts)
 
 

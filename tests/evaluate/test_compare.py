@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.evaluate import bleu, chrf, compare
 from knn_seq.metrics import Metric, Score
 from knn_seq.retrieve import RETRIEVERS
 from knn_seq.retrieve.full import FullRetriever
-from knn_seq.translate import Translator
+from knn_seq.translator import Translator
 
 K, TEMPERATURE, WEIGHT = 4, 30.0, 0.6
 SYSTEMS = {
@@ -150,7 +150,7 @@ class Words(Metric):
 
 class Missing(Words):
     def require(self):
-        raise UserError("The dictionary is missing.")
+        raise KnnSeqError("The dictionary is missing.")
 
 
 def test_any_metric_can_be_given(translator, seen):
@@ -174,7 +174,7 @@ def test_refusals_come_before_any_translation(translator, seen):
         ("nothing to compare", sources, references, {}, ("bleu",)),
     ]
     for sentence, *arguments in cases:
-        with pytest.raises(UserError, match=sentence):
+        with pytest.raises(KnnSeqError, match=sentence):
             compare(translator, *arguments, quiet=True)
 
 

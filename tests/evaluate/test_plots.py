@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from knn_seq.decoding.translation import Translation
 from knn_seq.evaluate import plots
 from knn_seq.evaluate.comparison import Comparison, System
 from knn_seq.metrics import Score
-from knn_seq.translation import Translation
 
 
 def system(name, value, seconds=1.0, shares=(1.0, 0.0, 0.0)):

@@ -20,10 +20,10 @@ from knn_seq.evaluate.report import write_report
 from knn_seq.evaluate.report.examples import most_helped, most_hurt
 from knn_seq.evaluate.report.page import best_system, main_result
 from knn_seq.explain import changed_tokens
-from knn_seq.memory import TranslationMemory
 from knn_seq.metrics import Score
 from knn_seq.metrics.chrf import sentence_chrf
-from knn_seq.translate import Translator
+from knn_seq.storage.translation_memory import TranslationMemory
+from knn_seq.translator import Translator
 
 
 @pytest.fixture(scope="module")

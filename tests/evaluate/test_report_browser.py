@@ -13,7 +13,7 @@ from PIL import Image
 from tunings import TUNING
 
 from knn_seq.evaluate.report import write_report
-from knn_seq.translate import Translator
+from knn_seq.translator import Translator
 
 SAID = "the wrapper was here"
 WRAPPER = """<!DOCTYPE html><body><iframe id="report" src="report.html" width="WIDTH" height="900"></iframe>

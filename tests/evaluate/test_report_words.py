@@ -11,11 +11,11 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.corpus.fairseq_dictionary import Dictionary
 from knn_seq.evaluate.report.words import around_word, words_of
+from knn_seq.fairseq.checkpoint.subwords import BytePairs
+from knn_seq.fairseq.checkpoint.tokenizer import FairseqTokenizer, Moses, Side
+from knn_seq.fairseq.dictionary import Dictionary
 from knn_seq.models import PairTokenizer
-from knn_seq.models.fairseq_checkpoint.subwords import BytePairs
-from knn_seq.models.fairseq_checkpoint.tokenizer import FairseqTokenizer, Moses, Side
 
 TEXT = [
     "In the beginning God created the heaven and the earth.",

@@ -10,8 +10,8 @@ from tiny_models import END
 from knn_seq import Datastore, Translation, Translator
 from knn_seq.combine import COMBINERS
 from knn_seq.explain import changed_tokens, explain, reading, to_dicts
+from knn_seq.index.neighbours import Neighbours
 from knn_seq.models import TokenPair
-from knn_seq.neighbours import Neighbours
 
 SOURCES = ["5 6 7", "8", "", "9 10 11 12 13", "20 21 22 23 24 25 26"]
 SETTINGS = {"k": 6, "temperature": 30.0, "weight": 0.7}

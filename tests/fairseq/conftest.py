@@ -11,8 +11,8 @@ import pytest
 from fairseq_commands import fairseq, load_network, train
 
 from knn_seq.datastore import Datastore
+from knn_seq.fairseq.backend import open_data_bin
 from knn_seq.models import load_model
-from knn_seq.models.fairseq import open_data_bin
 from knn_seq.settings import ModelSettings, override
 
 HAS_FAIRSEQ = importlib.util.find_spec("fairseq_cli") is not None

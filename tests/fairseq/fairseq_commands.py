@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from knn_seq.fairseq import plugin_folder
-from knn_seq.fairseq.checkpoints import allow_checkpoints
+from knn_seq.fairseq.generate.checkpoints import allow_checkpoints
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from knn_seq.fairseq.checkpoints import allow_checkpoints
+from knn_seq.fairseq.generate.checkpoints import allow_checkpoints
 
 
 def test_the_plain_things_in_checkpoints_are_read(tmp_path):

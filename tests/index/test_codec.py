@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from knn_seq.errors import UserError
-from knn_seq.index.codec import KeyCodec, default_codes
+from knn_seq.errors import KnnSeqError
+from knn_seq.subset.codec import KeyCodec, default_codes
 
 RECIPES = ["PQ8", "PQ8x8", "PQ16x4", "PQ7x4", "PCA16,PQ8x4", "OPQ8,PQ8", "OPQ8_16,PQ8x4fs"]
 
@@ -65,10 +65,10 @@ def test_what_was_learned_is_saved(tmp_path):
 
 def test_codes_of_another_recipe_and_damage_are_refused(tmp_path):
     trained("PQ8")[0].save(tmp_path / "codec.faiss")
-    with pytest.raises(UserError, match="not of codes 'PQ16'"):
+    with pytest.raises(KnnSeqError, match="not of codes 'PQ16'"):
         KeyCodec(32, "l2", "PQ16").load(tmp_path / "codec.faiss")
     (tmp_path / "codec.faiss").write_bytes(b"nonsense")
-    with pytest.raises(UserError, match="missing or damaged"):
+    with pytest.raises(KnnSeqError, match="missing or damaged"):
         KeyCodec(32, "l2", "PQ8").load(tmp_path / "codec.faiss")
 
 
@@ -82,12 +82,12 @@ def test_codes_of_another_recipe_and_damage_are_refused(tmp_path):
     ],
 )
 def test_unfit_recipes_are_refused(recipe, metric, reason):
-    with pytest.raises(UserError, match=reason):
+    with pytest.raises(KnnSeqError, match=reason):
         KeyCodec(32, metric, recipe)
 
 
 def test_too_few_keys_are_told():
-    with pytest.raises(UserError, match="at least 256 keys, not 100"):
+    with pytest.raises(KnnSeqError, match="at least 256 keys, not 100"):
         KeyCodec(32, "l2", "PQ8").train(some_keys(100))
 
 

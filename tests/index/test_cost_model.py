@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index.base import CHUNK_BYTES
 from knn_seq.index.budget import part_entries
-from knn_seq.index.cost import Costs, Job, Observation, Search, fit, measure_costs
-from knn_seq.index.cost.fit import SEARCHING
-from knn_seq.index.cost.measure import with_lists
 from knn_seq.index.recipe import default_recipe
+from knn_seq.plan.cost import Costs, Job, Observation, Search, fit, measure_costs
+from knn_seq.plan.cost.fit import SEARCHING
+from knn_seq.plan.cost.measure import with_lists
 from knn_seq.quantize.kmeans import ITERATIONS
 
 NAMES = [field.name for field in fields(Costs)]
@@ -297,7 +297,7 @@ def test_what_is_known_stays_and_is_taken_into_account():
 
 def test_costs_are_read_again():
     assert Costs.from_dict(asdict(TRUE)) == TRUE
-    with pytest.raises(UserError, match="not the costs"):
+    with pytest.raises(KnnSeqError, match="not the costs"):
         Costs.from_dict({"cluster": 1.0})
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_search_index import exact
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import METRICS
 from knn_seq.index import exact as exact_module
 from knn_seq.index.exact import exact_search
@@ -88,7 +88,7 @@ def test_no_keys_and_bad_queries():
     found = exact_search(np.empty((0, 4), np.float16), np.ones((2, 4)), 3)
     assert torch.equal(found.ids, torch.full((2, 3), -1))
     assert bool(found.distances.isinf().all())
-    with pytest.raises(UserError, match="dimension 4"):
+    with pytest.raises(KnnSeqError, match="dimension 4"):
         exact_search(np.empty((0, 4), np.float16), np.ones((2, 5)), 3)
-    with pytest.raises(UserError, match="k must be"):
+    with pytest.raises(KnnSeqError, match="k must be"):
         exact_search(np.ones((1, 4), np.float16), np.ones((2, 4)), 0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_search_index import exact, vectors
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import faiss as faiss_index
 from knn_seq.index.faiss import ADDING_EF, FaissIndex, faiss
 from knn_seq.index.faiss_library.layers import inverted_lists
@@ -88,7 +88,7 @@ def test_pca_survives_the_cosine_and_refuses_inner_products(clusters):
     keys, queries = clusters
     moved = keys + np.float16(3)
     assert recall(FaissIndex.build(moved, "PCA28,Flat", "cosine"), moved, queries + 3, "cosine") >= 0.6
-    with pytest.raises(UserError, match="PCA in 'PCA28,Flat' moves the origin"):
+    with pytest.raises(KnnSeqError, match="PCA in 'PCA28,Flat' moves the origin"):
         FaissIndex(DIMENSION, "ip", "PCA28,Flat")
 
 
@@ -124,7 +124,7 @@ def test_tables_for_searching_are_made_when_it_searches(clusters, tmp_path):
     keys, queries = clusters
     index = FaissIndex.build(keys, "PCA16,IVF64,PQ4")
     index.save(tmp_path)
-    to_fill, to_search = (FaissIndex.load(tmp_path, to_change=change) for change in (True, False))
+    to_fill, to_search = (FaissIndex.load(tmp_path, writable=change) for change in (True, False))
     tables = [inverted_lists(each.index).precomputed_table for each in (to_fill, to_search)]
     assert [table.size() > 0 for table in tables] == [False, True]
     assert to_fill.describe() == to_search.describe() == index.describe()
@@ -144,24 +144,24 @@ def test_the_refine_factor_widens_the_refinement(clusters):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
 def test_options_must_be_numbers_from_one_on(value):
-    with pytest.raises(UserError, match="option nprobe must be a number from 1 on"):
+    with pytest.raises(KnnSeqError, match="option nprobe must be a number from 1 on"):
         FaissIndex(DIMENSION, nprobe=value)
 
 
 @pytest.mark.parametrize("recipe", ["Flt", "IVF", "PQ7", "IVF0,Flat", "IVF64,PQ16x99", " "])
 def test_a_bad_recipe_is_named(recipe):
-    with pytest.raises(UserError, match=f"the recipe '{recipe}'"):
+    with pytest.raises(KnnSeqError, match=f"the recipe '{recipe}'"):
         FaissIndex(DIMENSION, recipe=recipe)
 
 
 @pytest.mark.parametrize(("recipe", "least"), [("IVF64,Flat", 64), ("PQ16", 256), ("IVF4,PQ16", 256), ("PQ16x4fs", 16)])
 def test_too_few_keys_to_train_are_counted(recipe, least):
-    with pytest.raises(UserError, match=f"'{recipe}' needs at least {least} keys to be trained, and there are 15"):
+    with pytest.raises(KnnSeqError, match=f"'{recipe}' needs at least {least} keys to be trained, and there are 15"):
         FaissIndex.build(vectors(15, DIMENSION), recipe)
 
 
 def test_what_only_faiss_knows_is_a_sentence_too():
-    with pytest.raises(UserError, match="faiss cannot train the recipe 'RQ2x8' on 20 keys"):
+    with pytest.raises(KnnSeqError, match="faiss cannot train the recipe 'RQ2x8' on 20 keys"):
         FaissIndex.build(vectors(20, DIMENSION), "RQ2x8")
 
 
@@ -177,7 +177,7 @@ def test_training_leaves_the_number_of_threads(recipe, good):
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(3)
     try:
-        with nullcontext() if good else pytest.raises(UserError):
+        with nullcontext() if good else pytest.raises(KnnSeqError):
             FaissIndex(DIMENSION, recipe=recipe).train(vectors(200, DIMENSION))
         assert faiss.omp_get_max_threads() == 3
     finally:
@@ -185,14 +185,14 @@ def test_training_leaves_the_number_of_threads(recipe, good):
 
 
 def test_keys_before_training_are_refused():
-    with pytest.raises(UserError, match="'IVF64,Flat' has to be trained before"):
+    with pytest.raises(KnnSeqError, match="'IVF64,Flat' has to be trained before"):
         FaissIndex(DIMENSION, recipe="IVF64,Flat").add(vectors(3, DIMENSION))
 
 
 def test_a_recipe_that_numbers_by_itself_refuses_other_ids():
     index = FaissIndex(DIMENSION)
     index.add(vectors(3, DIMENSION), np.array([0, 1, 2]))
-    with pytest.raises(UserError, match="use 'IDMap2,Flat' to give them ids"):
+    with pytest.raises(KnnSeqError, match="use 'IDMap2,Flat' to give them ids"):
         index.add(vectors(3, DIMENSION), np.array([7, 8, 9]))
 
 
@@ -213,7 +213,7 @@ def test_removing_leaves_the_other_ids(recipe):
 @pytest.mark.parametrize("recipe", ["Flat", "SQ8", "PQ4x4fs", "PCA16,Flat"])
 def test_a_recipe_that_would_renumber_removes_nothing(recipe):
     index = FaissIndex.build(vectors(50, DIMENSION), recipe)
-    with pytest.raises(UserError, match=f"cannot remove entries without .*: use 'IDMap2,{recipe}'"):
+    with pytest.raises(KnnSeqError, match=f"cannot remove entries without .*: use 'IDMap2,{recipe}'"):
         index.remove(np.array([3]))
     assert len(index) == 50
 
@@ -229,7 +229,7 @@ def test_a_recipe_that_would_renumber_removes_nothing(recipe):
 )
 def test_what_faiss_cannot_remove_from_is_refused(recipe, advice):
     index = FaissIndex.build(vectors(50, DIMENSION), recipe)
-    with pytest.raises(UserError, match=f"'{recipe}' cannot remove entries: {advice}"):
+    with pytest.raises(KnnSeqError, match=f"'{recipe}' cannot remove entries: {advice}"):
         index.remove(np.array([3]))
     assert len(index) == 50
 
@@ -246,9 +246,9 @@ def test_a_saved_recipe_is_the_same(clusters, tmp_path, monkeypatch, recipe, map
     assert loaded.options["nprobe"] == 5
     assert all(map(torch.equal, loaded.search(queries, 20), index.search(queries, 20)))
     if mapped:
-        with pytest.raises(UserError, match="mapped from disk cannot grow"):
+        with pytest.raises(KnnSeqError, match="mapped from disk cannot grow"):
             loaded.add(keys[:1])
-        with pytest.raises(UserError, match="mapped from disk cannot shrink"):
+        with pytest.raises(KnnSeqError, match="mapped from disk cannot shrink"):
             loaded.remove(np.array([1]))
 
 
@@ -265,7 +265,7 @@ def test_a_mapped_file_of_something_else_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "index.faiss"
     path.write_bytes(b"x" * path.stat().st_size)
     monkeypatch.setattr(faiss_index, "MAPPED_BYTES", 0)
-    with pytest.raises(UserError, match=r"faiss cannot read .*index\.faiss"):
+    with pytest.raises(KnnSeqError, match=r"faiss cannot read .*index\.faiss"):
         FaissIndex.load(tmp_path)
 
 

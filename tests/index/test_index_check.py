@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import METRICS, SearchIndex
 from knn_seq.index.check import check_index
 from knn_seq.index.faiss import FaissIndex
@@ -97,7 +97,7 @@ def test_k_and_queries_beyond_the_keys():
 )
 def test_what_cannot_be_checked(entries, keys, options, sentence):
     index = FaissIndex.build(clustered(entries), "Flat")
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(KnnSeqError, match=sentence):
         check_index(index, clustered(keys), **options)
 
 

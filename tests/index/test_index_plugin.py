@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import INDEXES
 
 SOURCE = '''
@@ -84,5 +84,5 @@ def test_an_installed_index_is_found_by_name(tmp_path):
 
 
 def test_an_unknown_index_is_refused_with_the_names_there_are():
-    with pytest.raises(UserError, match=r"no index 'nearest': choose from .*faiss"):
+    with pytest.raises(KnnSeqError, match=r"no index 'nearest': choose from .*faiss"):
         INDEXES.get("nearest")

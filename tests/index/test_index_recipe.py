@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import default_recipe, training_size
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.recipe import FLAT_ENTRIES, lists_for, paper_recipe
@@ -88,7 +88,7 @@ def test_the_parts_that_papers_name_make_a_recipe(settings, recipe):
     ],
 )
 def test_parts_that_do_not_fit_together(settings, reason):
-    with pytest.raises(UserError, match=reason):
+    with pytest.raises(KnnSeqError, match=reason):
         paper_recipe(**settings)
 
 

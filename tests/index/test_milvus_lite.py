@@ -9,12 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from knn_seq.index.manage import discard_index
 from milvus_server import free_address
 from test_search_index import exact, vectors
 
-from knn_seq.errors import IndexUnavailable, UserError
+from knn_seq.errors import IndexUnavailable, KnnSeqError
 from knn_seq.index import METRICS
-from knn_seq.index.manage import discard_index
 from knn_seq.index.milvus import MilvusIndex
 from knn_seq.index.milvus_library.recipe import MilvusRecipe, build_parameters, search_parameters
 from knn_seq.settings import BuildSettings
@@ -72,7 +72,7 @@ def test_removed_entries_are_gone_at_once(lite, tmp_path):
 def test_an_id_is_given_once(lite):
     index = MilvusIndex.build(vectors(20), f"FLAT@{lite}")
     for ids in ([20, 20], [21, 3]):
-        with pytest.raises(UserError, match="id is given twice"):
+        with pytest.raises(KnnSeqError, match="id is given twice"):
             index.add(vectors(2), np.array(ids))
     assert len(index) == 20
 
@@ -113,10 +113,10 @@ def test_a_collection_that_does_not_fit_is_refused(lite, tmp_path):
     index = MilvusIndex.build(vectors(50), f"FLAT@{lite}")
     index.save(tmp_path)
     index.remove(np.array([3]))
-    with pytest.raises(UserError, match="has 49 entries instead of 50: build the index again"):
+    with pytest.raises(KnnSeqError, match="has 49 entries instead of 50: build the index again"):
         MilvusIndex.load(tmp_path).search(vectors(1), 1)
     MilvusIndex.forget(tmp_path)
-    with pytest.raises(UserError, match="is not there any more"):
+    with pytest.raises(KnnSeqError, match="is not there any more"):
         MilvusIndex.load(tmp_path).search(vectors(1), 1)
 
 
@@ -126,7 +126,7 @@ def test_a_file_of_something_else_is_refused(lite, tmp_path, text):
     (tmp_path / "index.milvus").write_text(text)
     description = json.loads((tmp_path / "index.json").read_text())
     (tmp_path / "index.json").write_text(json.dumps({**description, "bytes": len(text)}))
-    with pytest.raises(UserError, match=r"index\.milvus does not describe an index of Milvus"):
+    with pytest.raises(KnnSeqError, match=r"index\.milvus does not describe an index of Milvus"):
         MilvusIndex.load(tmp_path)
 
 
@@ -139,7 +139,7 @@ def test_a_build_that_goes_on_has_no_entry_twice(lite, tmp_path):
     index.save(tmp_path / "part")
     index.add(keys[200:250])  # and here it was killed
     for folder, first in (("part", 200), ("trained", 0)):
-        again = MilvusIndex.load(tmp_path / folder, to_change=True)
+        again = MilvusIndex.load(tmp_path / folder, writable=True)
         assert len(again) == first
         again.add(keys[first:], np.arange(first, 300))
         again.save(tmp_path / "finished")
@@ -156,7 +156,7 @@ def test_what_is_discarded_leaves_nothing_on_the_server_but_what_is_kept(lite, t
     discard_index(tmp_path / "work", kept=tmp_path / "final")
     assert not (tmp_path / "work").exists()
     assert new.search(vectors(1), 1).ids.tolist() == [[0]]
-    with pytest.raises(UserError):
+    with pytest.raises(KnnSeqError):
         old.search(vectors(1), 1)
     discard_index(tmp_path / "nothing")
     assert capsys.readouterr().err == ""
@@ -177,7 +177,7 @@ def test_a_folder_is_discarded_also_if_its_server_is_away(tmp_path, capsys, lite
 
 @pytest.mark.parametrize("kind", ["IVF_PQ", "SCANN", "DISKANN"])
 def test_kinds_that_lite_does_not_build_are_refused(lite, kind):
-    with pytest.raises(UserError, match=f"Milvus Lite builds no {kind}: choose from FLAT, IVF_FLAT"):
+    with pytest.raises(KnnSeqError, match=f"Milvus Lite builds no {kind}: choose from FLAT, IVF_FLAT"):
         MilvusIndex.build(vectors(20), f"{kind}@{lite}")
 
 
@@ -188,13 +188,13 @@ def test_a_missing_server_is_one_sentence():
 
 
 def test_a_missing_folder_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(KnnSeqError, match="there is no folder"):
         MilvusIndex.build(vectors(20), f"FLAT@{tmp_path}/missing/memory.db")
 
 
 def test_the_environment_may_say_the_address(lite, tmp_path, monkeypatch):
     monkeypatch.delenv("KNN_SEQ_MILVUS_ADDRESS", raising=False)
-    with pytest.raises(UserError, match="The recipe 'FLAT' has no address"):
+    with pytest.raises(KnnSeqError, match="The recipe 'FLAT' has no address"):
         MilvusIndex.build(vectors(20), "FLAT")
     monkeypatch.setenv("KNN_SEQ_MILVUS_ADDRESS", str(lite))
     MilvusIndex.build(vectors(20), "FLAT").save(tmp_path)
@@ -211,7 +211,7 @@ def test_an_address_with_a_password_is_refused_and_not_repeated(address):
         lambda: MilvusIndex(DIMENSION, "l2", f"FLAT@{address}"),
         lambda: BuildSettings(index=f"milvus:FLAT@{address}") if "//" in address else MilvusRecipe.parse("@" + address),
     ):
-        with pytest.raises(UserError) as error:
+        with pytest.raises(KnnSeqError) as error:
             make()
         assert "secret" not in str(error.value)
         assert "token@" not in str(error.value)
@@ -233,7 +233,7 @@ def test_recipes():
 
 @pytest.mark.parametrize("recipe", ["IVF_PQ(nlist)", "IVF_PQ(=3)", "IVF PQ", "FLAT(", "FLAT@here", "1024", "FLAT@"])
 def test_a_bad_recipe_is_one_sentence(recipe):
-    with pytest.raises(UserError, match="is no "):
+    with pytest.raises(KnnSeqError, match="is no "):
         MilvusIndex(DIMENSION, recipe=recipe)
 
 
@@ -255,18 +255,18 @@ def test_search_parameters_keep_to_what_servers_allow():
 
 @pytest.mark.parametrize("option", ["nprobe", "ef_search"])
 def test_options_must_be_numbers_from_one_on(option):
-    with pytest.raises(UserError, match=f"option {option} must be a number from 1 on"):
+    with pytest.raises(KnnSeqError, match=f"option {option} must be a number from 1 on"):
         MilvusIndex(DIMENSION, **{option: 0})
 
 
 def test_a_wrong_dimension_is_refused(lite, tmp_path):
     index = MilvusIndex.build(vectors(20), f"FLAT@{lite}")
-    with pytest.raises(UserError, match=f"vectors of dimension {DIMENSION}"):
+    with pytest.raises(KnnSeqError, match=f"vectors of dimension {DIMENSION}"):
         index.search(torch.zeros(1, DIMENSION + 1), 1)
     index.save(tmp_path)
     description = tmp_path / "index.json"
     description.write_text(description.read_text().replace(f'"dimension": {DIMENSION}', '"dimension": 16'))
-    with pytest.raises(UserError, match=f"is of dimension {DIMENSION}, not 16"):
+    with pytest.raises(KnnSeqError, match=f"is of dimension {DIMENSION}, not 16"):
         MilvusIndex.load(tmp_path)
 
 
@@ -285,5 +285,5 @@ def test_the_keys_are_in_this_process_only_with_lite(lite):
 
 def test_without_the_library_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymilvus", None)
-    with pytest.raises(UserError, match=r"pip install knn-seq\[milvus\]"):
+    with pytest.raises(KnnSeqError, match=r"pip install knn-seq\[milvus\]"):
         MilvusIndex.build(vectors(3), "FLAT@http://127.0.0.1:1")

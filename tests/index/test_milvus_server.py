@@ -8,20 +8,20 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import knn_seq.outage as outage
 import numpy as np
 import pytest
 import torch
+from knn_seq.index.manage import remove_index
 from milvus_server import USER, free_address, start_or_skip
 from test_search_index import exact, vectors
 
 import knn_seq.index.milvus_library.server as asking
-import knn_seq.outage as outage
 from knn_seq import Translator
-from knn_seq.build.index import reindex
+from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
-from knn_seq.errors import IndexUnavailable, UserError
+from knn_seq.errors import IndexUnavailable, KnnSeqError
 from knn_seq.index import METRICS
-from knn_seq.index.manage import remove_index
 from knn_seq.index.milvus import MilvusIndex
 
 DIMENSION = 32
@@ -69,7 +69,7 @@ def store(server, tmp_path_factory, save_model, number_corpus):
     path = tmp_path_factory.mktemp("milvus-store") / "store"
     options = {"index": f"milvus:FLAT@{server.address}", "calibration_sentences": 0, "workers": 1, "quiet": True}
     Datastore.build(path, save_model(), number_corpus, **options)
-    reindex(path, "Flat", "own", quiet=True)
+    add_index(path, "Flat", "own", quiet=True)
     return path
 
 
@@ -117,19 +117,19 @@ def test_an_index_from_its_beginning_to_its_end(server, clusters, tmp_path, monk
     assert collections(server) == before
     index.add(keys[:400])  # and here the build was killed
 
-    index = MilvusIndex.load(tmp_path / "trained", to_change=True)
+    index = MilvusIndex.load(tmp_path / "trained", writable=True)
     index.add(keys[:500])
     index.save(tmp_path / "saved")
     assert len(collections(server) - before) == 1
     assert index.search(keys[:500], 1).ids.flatten().tolist() == list(range(500))
     index.add(keys[500:])  # and here once more
 
-    index = MilvusIndex.load(tmp_path / "saved", to_change=True)
+    index = MilvusIndex.load(tmp_path / "saved", writable=True)
     index.add(keys[500:], np.arange(500, 600))
     assert len(index) == 600
     found = index.search(keys[:2], 700).ids
     assert sorted(found[0].tolist()) == [-1] * 100 + list(range(600))
-    with pytest.raises(UserError, match="id is given twice"):
+    with pytest.raises(KnnSeqError, match="id is given twice"):
         index.add(keys[:2], np.array([3, 700]))
 
     assert index.remove(np.array([1, 3, 5, 9999])) == 3
@@ -153,7 +153,9 @@ def test_an_index_from_its_beginning_to_its_end(server, clusters, tmp_path, monk
 
 
 def test_what_the_server_refuses_is_one_sentence(server):
-    with pytest.raises(UserError, match=f"Milvus at {server.address} cannot build an index BANANA: invalid index type"):
+    with pytest.raises(
+        KnnSeqError, match=f"Milvus at {server.address} cannot build an index BANANA: invalid index type"
+    ):
         MilvusIndex.build(vectors(20, DIMENSION), "BANANA").search(vectors(1, DIMENSION), 1)
 
 
@@ -172,7 +174,7 @@ def test_the_token_is_needed_and_may_lie_in_a_file(server, tmp_path, monkeypatch
             index.train(vectors(1, DIMENSION))
             index.save(tmp_path / "index")
         else:
-            with pytest.raises(UserError, match=said):
+            with pytest.raises(KnnSeqError, match=said):
                 index.train(vectors(1, DIMENSION))
     written = [path.read_text() for path in (tmp_path / "index").iterdir()]
     assert written
@@ -229,7 +231,7 @@ def test_a_server_that_is_away_at_the_start(server, store, knn_seq, tmp_path, mo
 def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, capsys):
     """The last test: it kills the server."""
     options = {"temperature": 10.0, "weight": 0.6, "k": 8}
-    monkeypatch.setattr(asking, "PATIENCE", 1.0)
+    monkeypatch.setattr(asking, "RETRY_SECONDS", 1.0)
     translator = Translator(store, **options)
     ours, base = translator.translate(SOURCES), translator.translate(SOURCES, weight=0.0)
     retriever, searches = translator.retriever(), []

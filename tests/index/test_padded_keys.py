@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq import UserError
+from knn_seq import KnnSeqError
 from knn_seq.index import padded
-from knn_seq.index.padded import PaddedKeys, SentenceKeys
 from knn_seq.index.torch import TorchIndex
+from knn_seq.subset.padded import PaddedKeys, SentenceKeys
 
 METRICS = ["l2", "ip", "cosine"]
 
@@ -157,7 +157,7 @@ def test_no_keys_at_all():
 
 
 def test_an_unknown_metric_is_refused():
-    with pytest.raises(UserError, match="no metric 'taxi'"):
+    with pytest.raises(KnnSeqError, match="no metric 'taxi'"):
         PaddedKeys([], "taxi")
 
 

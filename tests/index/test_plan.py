@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import METRICS, default_recipe
-from knn_seq.index.cost import Costs, Job, Search
 from knn_seq.index.faiss import FaissIndex
-from knn_seq.index.plan import INDEX_SHARE, MEASURED_RECALL, expected_recall, make_plan
+from knn_seq.plan.cost import Costs, Job, Search
+from knn_seq.plan.plan import INDEX_SHARE, MEASURED_RECALL, expected_recall, make_plan
 
 KIND, BY_DIMENSION = next(iter(MEASURED_RECALL.items()))
 MEASURED_DIMENSION, MEASURED = next(iter(BY_DIMENSION.items()))
@@ -206,5 +206,5 @@ def test_small_indexes_have_no_parts():
     ],
 )
 def test_what_cannot_be_planned(arguments, options, sentence):
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(KnnSeqError, match=sentence):
         make_plan(*arguments, memory=10**9, measure=False, **options)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import INDEXES
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.storage.keys import KeyWriter, open_keys
@@ -55,12 +55,12 @@ def test_the_keys_are_not_in_the_index(keys, tmp_path):
     index.save(tmp_path / "index")
     loaded = FaissIndex.load(tmp_path / "index")
     assert loaded.needs_keys
-    with pytest.raises(UserError, match="lend them"):
+    with pytest.raises(KnnSeqError, match="lend them"):
         loaded.search(keys[:2], 3)
-    loaded.lend_keys(keys)
+    loaded.attach_keys(keys)
     assert torch.equal(loaded.search(keys[:50], 3).ids, index.search(keys[:50], 3).ids)
-    with pytest.raises(UserError, match="dimension"):
-        loaded.lend_keys(keys[:, :5])
+    with pytest.raises(KnnSeqError, match="dimension"):
+        loaded.attach_keys(keys[:, :5])
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import INDEXES, METRICS, base
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.torch import TorchIndex
@@ -236,7 +236,7 @@ def test_chunks_change_nothing(exact_kind, monkeypatch):
 def test_a_query_must_be_finite(kind, value, metric):
     queries = vectors(3)
     queries[1, 5] = value
-    with pytest.raises(UserError, match="query in row 1 has a value that is not a finite number"):
+    with pytest.raises(KnnSeqError, match="query in row 1 has a value that is not a finite number"):
         kind.filled(metric=metric).search(queries, 2)
 
 
@@ -244,7 +244,7 @@ def test_a_key_must_be_finite(kind):
     keys = vectors(30)
     keys[20, 0] = np.nan
     index = kind.filled()
-    with pytest.raises(UserError, match="key in row 20"):
+    with pytest.raises(KnnSeqError, match="key in row 20"):
         index.add(keys)
     assert len(index) == 100
 
@@ -253,27 +253,27 @@ def test_a_key_must_be_finite(kind):
 @pytest.mark.parametrize("method", ["train", "add", "search"])
 def test_vectors_must_have_the_dimension(kind, shape, method):
     arguments = (np.zeros(shape, np.float32), 2) if method == "search" else (np.zeros(shape, np.float32),)
-    with pytest.raises(UserError, match=f"vectors of dimension {DIMENSION}"):
+    with pytest.raises(KnnSeqError, match=f"vectors of dimension {DIMENSION}"):
         getattr(kind.empty(), method)(*arguments)
 
 
 @pytest.mark.parametrize("k", [0, -3])
 def test_k_must_be_positive(kind, k):
-    with pytest.raises(UserError, match="k must be at least 1"):
+    with pytest.raises(KnnSeqError, match="k must be at least 1"):
         kind.filled().search(vectors(1), k)
 
 
 def test_unknown_metrics_and_options_are_named(kind):
-    with pytest.raises(UserError, match="no metric 'manhattan': choose from l2, ip, cosine"):
+    with pytest.raises(KnnSeqError, match="no metric 'manhattan': choose from l2, ip, cosine"):
         kind.empty("manhattan")
     known = ", ".join(kind.cls.default_options)
-    with pytest.raises(UserError, match=f"no option 'nprob': it has {known}"):
+    with pytest.raises(KnnSeqError, match=f"no option 'nprob': it has {known}"):
         kind.empty(nprob=3)
 
 
 @pytest.mark.parametrize("ids", [[1, 2], [-1, 0, 1]])
 def test_ids_must_fit_the_keys(kind, ids):
-    with pytest.raises(UserError, match="3 keys need as many ids"):
+    with pytest.raises(KnnSeqError, match="3 keys need as many ids"):
         kind.filled().add(vectors(3), np.array(ids))
 
 
@@ -336,7 +336,7 @@ def test_all_entries_may_be_removed(named_kind):
 
 @pytest.mark.parametrize("ids", [[1.0], [True], [[1]]])
 def test_only_ids_are_removed(kind, ids):
-    with pytest.raises(UserError, match="must be whole numbers in one row"):
+    with pytest.raises(KnnSeqError, match="must be whole numbers in one row"):
         kind.filled().remove(np.array(ids))
 
 
@@ -392,7 +392,7 @@ def test_a_truncated_file_is_refused(kind, tmp_path, kept):
     kind.filled().save(tmp_path)
     path = tmp_path / kind.cls.file_name
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(UserError, match=f"{kind.cls.file_name} is damaged"):
+    with pytest.raises(KnnSeqError, match=f"{kind.cls.file_name} is damaged"):
         kind.cls.load(tmp_path)
 
 
@@ -408,7 +408,7 @@ def test_the_library_notices_a_truncated_file_too(kind, tmp_path, kept):
     kind.filled().save(tmp_path)
     name = kind.cls.file_name
     replace(tmp_path, name, (tmp_path / name).read_bytes()[:kept])
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(KnnSeqError, match=name):
         kind.cls.load(tmp_path)
 
 
@@ -416,7 +416,7 @@ def test_the_library_notices_a_truncated_file_too(kind, tmp_path, kept):
 def test_a_file_of_something_else_is_refused(kind, tmp_path, text):
     kind.filled().save(tmp_path)
     replace(tmp_path, kind.cls.file_name, text * 3000)
-    with pytest.raises(UserError, match=kind.cls.file_name):
+    with pytest.raises(KnnSeqError, match=kind.cls.file_name):
         kind.cls.load(tmp_path)
 
 
@@ -425,7 +425,7 @@ def test_a_file_of_another_dimension_is_refused(kind, tmp_path):
     kind.filled().save(tmp_path)
     kind.build(vectors(100, 16)).save(tmp_path / "narrow")
     replace(tmp_path, name, (tmp_path / "narrow" / name).read_bytes())
-    with pytest.raises(UserError, match=f"{name} .*dimension"):
+    with pytest.raises(KnnSeqError, match=f"{name} .*dimension"):
         kind.cls.load(tmp_path)
 
 
@@ -434,7 +434,7 @@ def test_a_missing_file_is_named(kind, tmp_path, missing):
     kind.filled().save(tmp_path)
     name = kind.cls.file_name if missing == "index" else "index.json"
     (tmp_path / name).unlink()
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(KnnSeqError, match=name):
         kind.cls.load(tmp_path)
 
 
@@ -442,7 +442,7 @@ def test_a_missing_file_is_named(kind, tmp_path, missing):
 def test_a_broken_description_is_refused(kind, tmp_path, text):
     kind.filled().save(tmp_path)
     (tmp_path / "index.json").write_text(text)
-    with pytest.raises(UserError, match=r"index\.json does not describe an index"):
+    with pytest.raises(KnnSeqError, match=r"index\.json does not describe an index"):
         kind.cls.load(tmp_path)
 
 
@@ -452,7 +452,7 @@ def test_a_full_disk_leaves_the_old_index(kind, tmp_path, entries):
     index, limits = kind.filled(entries), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (600, limits[1]))
     try:
-        with pytest.raises(UserError, match="disk is full"):
+        with pytest.raises(KnnSeqError, match="disk is full"):
             index.save(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -469,7 +469,7 @@ def test_a_kill_between_the_two_files_leaves_no_wrong_description(kind, tmp_path
     monkeypatch.setattr(base, "write_json", killed)
     with pytest.raises(KeyboardInterrupt):
         kind.filled(50, "ip").save(tmp_path)  # a file of the same size
-    with pytest.raises(UserError, match="no whole index"):
+    with pytest.raises(KnnSeqError, match="no whole index"):
         kind.cls.load(tmp_path)
 
 

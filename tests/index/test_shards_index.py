@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from number_stores import store_of_keys
 
 from knn_seq import Translator
-from knn_seq.build.index import reindex
+from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
-from knn_seq.errors import IndexUnavailable, UserError
+from knn_seq.errors import IndexUnavailable, KnnSeqError
 from knn_seq.index import INDEXES, METRICS, open_index
 from knn_seq.index.exact import exact_search
 from knn_seq.index.faiss import FaissIndex, faiss
@@ -206,7 +206,7 @@ def test_it_says_how_much_memory_it_takes(keys):
 def test_an_error_names_the_shard(keys, queries, tmp_path):
     index = ShardsIndex.build(keys, f"2x{RANKED}")
     index.save(tmp_path)
-    with pytest.raises(UserError, match=r"^The search in shard 0 of 2 failed: .*lend them to the index first\.$"):
+    with pytest.raises(KnnSeqError, match=r"^The search in shard 0 of 2 failed: .*lend them to the index first\.$"):
         ShardsIndex.load(tmp_path).search(queries, 3)
 
 
@@ -214,7 +214,7 @@ def test_a_library_that_fails_is_named_with_the_shard(saved, queries):
     index = ShardsIndex.load(saved)
     index.shards[1].index = faiss.IndexFlatL2(DIMENSION + 1)
     index.shards[1].index.add(np.zeros((9, DIMENSION + 1), np.float32))
-    with pytest.raises(UserError, match=f"search in shard 1 of 3 .{saved}/shard-1. failed"):
+    with pytest.raises(KnnSeqError, match=f"search in shard 1 of 3 .{saved}/shard-1. failed"):
         index.search(queries, 3)
 
 
@@ -244,16 +244,16 @@ def test_an_index_that_is_away_is_told_from_one_that_is_wrong(filled, queries):
     ],
 )
 def test_a_recipe_that_says_nothing_is_refused(recipe, sentence):
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(KnnSeqError, match=sentence):
         ShardsIndex(DIMENSION, "l2", recipe)
 
 
 def test_options_and_metrics_are_those_of_the_inner_index():
-    with pytest.raises(UserError, match="no option 'nprobes'"):
+    with pytest.raises(KnnSeqError, match="no option 'nprobes'"):
         ShardsIndex(DIMENSION, "l2", "2xFlat", nprobes=3)
-    with pytest.raises(UserError, match="no metric 'l3'"):
+    with pytest.raises(KnnSeqError, match="no metric 'l3'"):
         ShardsIndex(DIMENSION, "l3", "2xFlat")
-    with pytest.raises(UserError, match="no option 'nprobe'"):
+    with pytest.raises(KnnSeqError, match="no option 'nprobe'"):
         ShardsIndex(DIMENSION, "l2", "2xtorch", nprobe=3)
 
 
@@ -280,9 +280,9 @@ def default_in(memory):
 def test_saved_shards_are_the_same(recipe, metric, keys, queries, tmp_path):
     index = ShardsIndex.build(keys, recipe, metric)
     index.save(tmp_path / "new" / "folder")
-    loaded = ShardsIndex.load(tmp_path / "new" / "folder", to_change=True)
+    loaded = ShardsIndex.load(tmp_path / "new" / "folder", writable=True)
     if loaded.needs_keys:
-        loaded.lend_keys(keys)
+        loaded.attach_keys(keys)
     assert loaded.describe() == index.describe()
     assert equal(loaded.search(queries, 12), index.search(queries, 12))
     loaded.add(keys[:1] + 20)
@@ -309,14 +309,14 @@ def test_saving_replaces_and_leaves_nothing_beside(saved, keys):
 
 def test_shards_are_written_again_only_if_they_were_changed(saved, keys):
     inodes = [inode(saved / f"shard-{number}") for number in range(3)]
-    index = ShardsIndex.load(saved, to_change=True)
+    index = ShardsIndex.load(saved, writable=True)
     assert index.remove(np.array([1, 4])) == 2
     index.save(saved)
     after = [inode(saved / f"shard-{number}") for number in range(3)]
     assert [old == new for old, new in zip(inodes, after, strict=True)] == [True, False, True]
     again = ShardsIndex.load(saved)
     assert [len(shard) for shard in again.shards] == [2000, 1998, 2000]
-    with pytest.raises(UserError, match="need ids"):
+    with pytest.raises(KnnSeqError, match="need ids"):
         again.add(keys[:1])
 
 
@@ -338,7 +338,7 @@ def test_a_shard_may_be_moved_to_another_place(saved, tmp_path, queries):
     away.parent.mkdir()
     (saved / "shard-1").rename(away)
     (saved / "shard-1").symlink_to(away)
-    index = ShardsIndex.load(saved, to_change=True)
+    index = ShardsIndex.load(saved, writable=True)
     assert equal(index.search(queries, 5), before)
 
     index.remove(before.ids[0])
@@ -348,7 +348,7 @@ def test_a_shard_may_be_moved_to_another_place(saved, tmp_path, queries):
     assert [path.name for path in away.parent.iterdir()] == ["second"]
 
     shutil.rmtree(away)
-    with pytest.raises(UserError, match=f"Shard 1 of 3 is missing: {saved}/shard-1 leads to {away}, and that is not"):
+    with pytest.raises(KnnSeqError, match=f"Shard 1 of 3 is missing: {saved}/shard-1 leads to {away}, and that is not"):
         ShardsIndex.load(saved)
 
 
@@ -357,7 +357,7 @@ def test_a_missing_or_damaged_shard_is_named_in_one_sentence(saved, keys, tmp_pa
     shutil.copytree(saved, whole)
 
     def again(sentence):
-        with pytest.raises(UserError, match=sentence) as caught:
+        with pytest.raises(KnnSeqError, match=sentence) as caught:
             ShardsIndex.load(saved)
         assert str(caught.value).endswith(".")
         assert "\n" not in str(caught.value)
@@ -411,7 +411,7 @@ def test_whenever_saving_is_killed_an_index_is_whole_or_refused(place, count, sa
         assert len(index) in ((ENTRIES, 900) if code else (900,))
         assert len(index.search(queries, 5).ids.unique()) > 100
     else:
-        with pytest.raises(UserError, match="no whole index"):
+        with pytest.raises(KnnSeqError, match="no whole index"):
             ShardsIndex.load(saved)
     new.save(saved)
     assert equal(ShardsIndex.load(saved).search(queries, 5), new.search(queries, 5))
@@ -441,8 +441,8 @@ def searched(store: DatastoreFolder, name: str, **options):
 @pytest.mark.parametrize("recipe", ["IVF16,SQ8", "PCA8,IVF16,PQ4x4", "IVF16,PQ4x4fs", "Flat"])
 def test_a_datastore_with_shards_finds_what_one_index_finds(store, recipe, part_entries, monkeypatch):
     monkeypatch.setattr("knn_seq.index.budget.PART_ENTRIES", part_entries)
-    reindex(store.path, recipe, "one", quiet=True)
-    reindex(store.path, f"shards:3x{recipe}", "several", quiet=True)
+    add_index(store.path, recipe, "one", quiet=True)
+    add_index(store.path, f"shards:3x{recipe}", "several", quiet=True)
     one, several = searched(store, "one"), searched(store, "several")
     assert_same(several, one)
     facts = DatastoreFolder(store.path).manifest.indexes["several"]
@@ -450,16 +450,16 @@ def test_a_datastore_with_shards_finds_what_one_index_finds(store, recipe, part_
 
 
 def test_ranking_by_the_datastores_keys(store):
-    reindex(store.path, f"shards:3x{RANKED}", "several", quiet=True)
-    reindex(store.path, "torch", "exact", quiet=True)
+    add_index(store.path, f"shards:3x{RANKED}", "several", quiet=True)
+    add_index(store.path, "torch", "exact", quiet=True)
     assert recall(searched(store, "several", nprobe=16, refine_factor=60), searched(store, "exact")) > 0.95
 
 
 @pytest.mark.parametrize("recipe", ["IVF16,Flat", "IVF16,PQ8x4,Refine(keys)"])
 def test_lists_of_shards_stay_on_the_disk(store, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("knn_seq.index.budget.PART_ENTRIES", 2500)
-    reindex(store.path, f"shards:3x{recipe}", "memory", memory="1GB", quiet=True)
-    reindex(store.path, f"shards:3x{recipe}", "disk", memory="60kB" if "PQ" in recipe else "200kB", quiet=True)
+    add_index(store.path, f"shards:3x{recipe}", "memory", memory="1GB", quiet=True)
+    add_index(store.path, f"shards:3x{recipe}", "disk", memory="60kB" if "PQ" in recipe else "200kB", quiet=True)
     folder = store.index_folder("disk")
     sizes = [(folder / f"shard-{number}" / "lists.ivfdata").stat().st_size for number in range(3)]
     assert min(sizes) >= 2000 * 8
@@ -473,16 +473,16 @@ def test_lists_of_shards_stay_on_the_disk(store, recipe, tmp_path, monkeypatch):
     for place in (tmp_path / "elsewhere", folder):
         again = ShardsIndex.load(place)
         if again.needs_keys:
-            again.lend_keys(store.keys)
+            again.attach_keys(store.keys)
         assert equal(again.search(store.keys[::50], 8), searched(store, "disk"))
     shutil.rmtree(folder)
     again = ShardsIndex.load(tmp_path / "elsewhere")
     if again.needs_keys:
-        again.lend_keys(store.keys)
+        again.attach_keys(store.keys)
     assert len(again.search(store.keys[::50], 8).ids.unique()) > 300
 
     os.truncate(tmp_path / "elsewhere" / "shard-1" / "lists.ivfdata", 100)
-    with pytest.raises(UserError, match=r"Shard 1 of 3 cannot be opened: .*lists\.ivfdata is damaged"):
+    with pytest.raises(KnnSeqError, match=r"Shard 1 of 3 cannot be opened: .*lists\.ivfdata is damaged"):
         ShardsIndex.load(tmp_path / "elsewhere")
 
 
@@ -490,10 +490,10 @@ def test_lists_of_shards_stay_on_the_disk(store, recipe, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("place", "count"), [("os:rename", 3), ("os:replace", 12), ("os:replace", 40)])
 def test_a_killed_build_of_shards_goes_on(store, recipe, memory, place, count):
     arguments = (store.path, f"shards:{recipe}", memory, 1500)
-    code = killed_build.reindex(*arguments, place, count)
+    code = killed_build.add_index(*arguments, place, count)
     assert code in (0, -signal.SIGKILL)
     assert code or count == 40
-    assert killed_build.reindex(*arguments) == 0
+    assert killed_build.add_index(*arguments) == 0
     found = searched(store, "new", nprobe=16)
     assert recall(found, exact_search(store.keys, store.keys[::50], 8)) > 0.9
     folder = store.index_folder("new")
@@ -521,7 +521,7 @@ def test_the_registry_knows_it():
 
 
 def test_a_search_starts_no_threads_for_lists_on_the_disk(store):
-    reindex(store.path, "shards:2xIVF16,Flat", "disk", memory="200kB", quiet=True)
+    add_index(store.path, "shards:2xIVF16,Flat", "disk", memory="200kB", quiet=True)
     index = ShardsIndex.load(store.index_folder("disk"))
     lists = [faiss.downcast_InvertedLists(shard.index.invlists) for shard in index.shards]
     assert [each.prefetch_nthread for each in lists] == [0, 0]
@@ -533,11 +533,11 @@ def test_parts_of_lists_on_the_disk_are_merged_without_their_tables(tmp_path, ke
     index.save(tmp_path / "trained")
     parts = []
     for start in range(0, ENTRIES, 1000):
-        part = FaissIndex.load(tmp_path / "trained", to_change=True).part()
+        part = FaissIndex.load(tmp_path / "trained", writable=True).part()
         part.add(keys[start : start + 1000], np.arange(start, start + 1000))
         part.save(tmp_path / str(start))
         parts.append(tmp_path / str(start))
     index.merge_on_disk(parts, tmp_path / "disk")
-    one = FaissIndex.load(tmp_path / "trained", to_change=True)
+    one = FaissIndex.load(tmp_path / "trained", writable=True)
     one.add(keys)
     assert_same(FaissIndex.load(tmp_path / "disk").search(keys[::70], 9), one.search(keys[::70], 9))

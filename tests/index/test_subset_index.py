@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.index.codec import KeyCodec
-from knn_seq.index.subset import SubsetIndex, TorchSubsets
 from knn_seq.storage import Ragged
+from knn_seq.subset.codec import KeyCodec
+from knn_seq.subset.subset_index import SubsetIndex, TorchSubsets
 
 DIMENSION = 32
 RECIPES = [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_search_index import exact, vectors
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import METRICS
 from knn_seq.index import torch as torch_index
 from knn_seq.index.torch import TorchIndex
@@ -169,7 +169,7 @@ def test_adding_one_by_one_copies_each_key_a_few_times(monkeypatch):
 @pytest.mark.parametrize("ids", [[5, 6, 5], [5, 3, 6]])
 def test_an_id_is_given_once(ids):
     index = build(vectors(4))
-    with pytest.raises(UserError, match="id is given twice"):
+    with pytest.raises(KnnSeqError, match="id is given twice"):
         index.add(vectors(3), np.array(ids))
     assert len(index) == 4
 
@@ -177,20 +177,20 @@ def test_an_id_is_given_once(ids):
 def test_entries_after_a_removal_need_new_ids():
     index = build(vectors(4))
     index.remove(np.array([0]))
-    with pytest.raises(UserError, match="keys that are added now need ids"):
+    with pytest.raises(KnnSeqError, match="keys that are added now need ids"):
         index.add(vectors(1))
 
 
 def test_too_large_keys_are_refused():
     index = TorchIndex(DIMENSION, device="cpu", dtype="float16")
-    with pytest.raises(UserError, match="too large values for float16"):
+    with pytest.raises(KnnSeqError, match="too large values for float16"):
         index.add(np.full((1, DIMENSION), 1e5, np.float32))
     assert len(index) == 0
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu:x", "cuda:99", 3.5])
 def test_an_unknown_device_is_named(device):
-    with pytest.raises(UserError, match=f"no device '{device}'"):
+    with pytest.raises(KnnSeqError, match=f"no device '{device}'"):
         TorchIndex(DIMENSION, device=device)
 
 
@@ -203,5 +203,5 @@ def test_a_device_is_described_by_its_name():
     ("settings", "sentence"), [({"dtype": "int8"}, "stored as 'int8'"), ({"recipe": "IVF4,Flat"}, "recipe 'IVF4,Flat'")]
 )
 def test_unknown_settings_are_named(settings, sentence):
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(KnnSeqError, match=sentence):
         TorchIndex(DIMENSION, **settings)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_search_index import exact, vectors
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index import METRICS
 from knn_seq.index.usearch import UsearchIndex
 
@@ -73,20 +73,20 @@ def test_options_reach_the_graph_and_may_change_when_loading(clusters, tmp_path)
 
 @pytest.mark.parametrize("recipe", ["Flat", "HNSW", "HNSW1", "HNSW16,f8", "HNSW16,f16,f16", "hnsw16", "HNSW99999"])
 def test_a_bad_recipe_is_named(recipe):
-    with pytest.raises(UserError, match=f"the recipe '{recipe}'"):
+    with pytest.raises(KnnSeqError, match=f"the recipe '{recipe}'"):
         UsearchIndex(DIMENSION, recipe=recipe)
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 def test_directions_have_no_distances(metric):
-    with pytest.raises(UserError, match=f"only directions in i8, not '{metric}'"):
+    with pytest.raises(KnnSeqError, match=f"only directions in i8, not '{metric}'"):
         UsearchIndex(DIMENSION, metric, "HNSW16,i8")
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
 @pytest.mark.parametrize("option", ["ef_search", "expansion_add"])
 def test_options_must_be_numbers_from_one_on(option, value):
-    with pytest.raises(UserError, match=f"option {option} must be a number from 1 on"):
+    with pytest.raises(KnnSeqError, match=f"option {option} must be a number from 1 on"):
         UsearchIndex(DIMENSION, **{option: value})
 
 
@@ -94,14 +94,14 @@ def test_options_must_be_numbers_from_one_on(option, value):
 def test_an_id_is_given_once_and_nothing_is_added_by_halves(ids):
     index = UsearchIndex(DIMENSION)
     index.add(vectors(4, DIMENSION))
-    with pytest.raises(UserError, match="id is given twice"):
+    with pytest.raises(KnnSeqError, match="id is given twice"):
         index.add(vectors(3, DIMENSION), np.array(ids))
     assert len(index) == 4
 
 
 def test_too_large_keys_are_refused():
     keys = np.full((1, DIMENSION), 1e5, np.float32)
-    with pytest.raises(UserError, match="too large values for f16"):
+    with pytest.raises(KnnSeqError, match="too large values for f16"):
         UsearchIndex.build(keys)
     assert UsearchIndex.build(keys, "HNSW16,f32").search(keys, 1).distances.tolist() == [[0]]
 
@@ -110,7 +110,7 @@ def test_a_file_of_another_recipe_is_refused(tmp_path):
     UsearchIndex.build(vectors(20, DIMENSION), "HNSW16,f32").save(tmp_path)
     description = tmp_path / "index.json"
     description.write_text(description.read_text().replace("HNSW16,f32", "HNSW16,f16"))
-    with pytest.raises(UserError, match=r"index\.usearch is not of 'HNSW16,f16'"):
+    with pytest.raises(KnnSeqError, match=r"index\.usearch is not of 'HNSW16,f16'"):
         UsearchIndex.load(tmp_path)
 
 
@@ -125,5 +125,5 @@ def test_many_removals_leave_a_good_graph(clusters):
 
 def test_without_the_library_a_sentence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "usearch.index", None)
-    with pytest.raises(UserError, match=r"pip install knn-seq\[usearch\]"):
+    with pytest.raises(KnnSeqError, match=r"pip install knn-seq\[usearch\]"):
         UsearchIndex(DIMENSION)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq.combine import COMBINERS
+from knn_seq.index.neighbours import Neighbours
 from knn_seq.likelihood import Grid, Predictions, log_likelihoods, surface, temperatures_for
-from knn_seq.neighbours import Neighbours
 from knn_seq.settings import SearchSettings
 
 VOCABULARY = 30

@@ -7,10 +7,10 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from knn_seq.errors import UserError
+from knn_seq.decoding.translation import Translation
+from knn_seq.errors import KnnSeqError
 from knn_seq.evaluate import bleu, chrf, sentence_chrf
 from knn_seq.metrics import METRICS
-from knn_seq.translation import Translation
 
 WORDS = ("the", "a", "cat", "dog", "house", "sees", "eats", "sleeps", "near", "under", "old", "red", "and", "never")
 GENERATOR = np.random.default_rng(3)
@@ -85,5 +85,5 @@ def test_metrics_are_found_by_name():
         metric = METRICS.get(name)()
         metric.require()
         assert metric.name.lower() == name
-    with pytest.raises(UserError, match="'meteor': choose from bleu, chrf"):
+    with pytest.raises(KnnSeqError, match="'meteor': choose from bleu, chrf"):
         METRICS.get("meteor")

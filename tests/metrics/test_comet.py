@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.metrics import METRICS
 from knn_seq.metrics.bootstrap import paired_bootstrap
 from knn_seq.metrics.comet import PYTHON, Comet
@@ -32,7 +32,7 @@ def python():
     try:
         comet = Comet(python=given)
         return comet.version and comet.python
-    except UserError as error:
+    except KnnSeqError as error:
         pytest.skip(f"COMET IS NOT TESTED: {error}  `make comet` makes one.")
 
 
@@ -71,18 +71,18 @@ def test_what_fails_there_is_one_sentence_here(python, tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "model.ckpt").write_text("no weights")
     (tmp_path / "hparams.yaml").write_text("class_identifier: regression_metric\n")
-    with pytest.raises(UserError, match=r"COMET cannot score with .*UnpicklingError") as caught:
+    with pytest.raises(KnnSeqError, match=r"COMET cannot score with .*UnpicklingError") as caught:
         Comet(str(tmp_path), python).scores({"base": BASE}, REFERENCES, SOURCES)
     assert "\n" not in str(caught.value)
 
 
 def test_a_python_that_dies_is_one_sentence_too(tmp_path):
-    with pytest.raises(UserError, match=r"COMET cannot score with wmt20-comet-da in .*No module named 'comet'"):
+    with pytest.raises(KnnSeqError, match=r"COMET cannot score with wmt20-comet-da in .*No module named 'comet'"):
         Comet("wmt20-comet-da", str(with_version(tmp_path / "env"))).scores({"base": BASE}, REFERENCES, SOURCES)
     dying = tmp_path / "dying"
     dying.write_text('#!/bin/sh\ncase "$1" in -c) echo 9.8.7 ;; *) echo out of memory >&2; exit 137 ;; esac\n')
     dying.chmod(0o755)
-    with pytest.raises(UserError, match=r"it ended with code 137: out of memory"):
+    with pytest.raises(KnnSeqError, match=r"it ended with code 137: out of memory"):
         Comet("wmt20-comet-da", str(dying)).scores({"base": BASE}, REFERENCES, SOURCES)
 
 
@@ -112,14 +112,14 @@ class TestWhereItIs:
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     def test_nowhere(self):
-        with pytest.raises(UserError, match=r"There is no COMET: make an environment .* KNN_SEQ_COMET_PYTHON"):
+        with pytest.raises(KnnSeqError, match=r"There is no COMET: make an environment .* KNN_SEQ_COMET_PYTHON"):
             Comet().require()
 
     def test_a_python_without_it(self, monkeypatch, tmp_path):
-        with pytest.raises(UserError, match="There is no COMET in"):
+        with pytest.raises(KnnSeqError, match="There is no COMET in"):
             Comet(python=sys.executable).require()
         monkeypatch.setenv(PYTHON, str(tmp_path / "nothing"))
-        with pytest.raises(UserError, match=r"There is no COMET in .*nothing"):
+        with pytest.raises(KnnSeqError, match=r"There is no COMET in .*nothing"):
             Comet().require()
 
     def test_the_variable_and_the_argument(self, monkeypatch, tmp_path):
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_is_not_there_is_refused_before_anything_is_translated
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare.ckpt").write_text("")
     metric = Comet(name, python=str(with_version(tmp_path / "env")))
-    with pytest.raises(UserError, match=r"There is no COMET checkpoint|no hparams.yaml") as caught:
+    with pytest.raises(KnnSeqError, match=r"There is no COMET checkpoint|no hparams.yaml") as caught:
         metric.require()
     assert name.split("/")[-1] in str(caught.value)
 

@@ -14,7 +14,7 @@ from knn_seq.cli.main import main
 from knn_seq.datastore import Datastore
 from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import DecodingSettings, ModelSettings
-from knn_seq.translate import Translator
+from knn_seq.translator import Translator
 
 PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 VARIANTS = {

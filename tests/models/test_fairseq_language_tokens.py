@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq_files import EOS, OPTIONS, TARGET_WORDS, Reference, make_weights, write_checkpoint, write_dictionary
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import DecodingSettings, ModelSettings
 
@@ -74,7 +74,7 @@ def test_a_dictionary_that_has_the_language_tokens_already(tmp_path):
 
 def test_languages_are_needed_and_checked(tmp_path):
     path, _ = write(tmp_path)
-    with pytest.raises(UserError, match="give --source-lang and --target-lang, for example de, en, fr"):
+    with pytest.raises(KnnSeqError, match="give --source-lang and --target-lang, for example de, en, fr"):
         load_model(ModelSettings(f"fairseq:{path}"))
-    with pytest.raises(UserError, match="has no language 'pt'; it has de, en, fr"):
+    with pytest.raises(KnnSeqError, match="has no language 'pt'; it has de, en, fr"):
         load_model(ModelSettings(f"fairseq:{path}", source_lang="pt", target_lang="fr"))

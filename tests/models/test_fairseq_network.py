@@ -8,10 +8,10 @@ import torch
 from fairseq_files import EOS, OPTIONS, Reference, make_weights, write_checkpoint
 from transformers import FSMTForConditionalGeneration
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
+from knn_seq.fairseq.checkpoint import FairseqForTranslation
 from knn_seq.models import TokenPair, load_model
 from knn_seq.models.ensemble import Follower
-from knn_seq.models.fairseq_checkpoint import FairseqForTranslation
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
@@ -265,5 +265,5 @@ def test_tensors_that_are_too_many_or_missing_are_named(tmp_path):
     }
     for number, (name, case) in enumerate(cases.items()):
         path = write_checkpoint(tmp_path / str(number), {}, case)
-        with pytest.raises(UserError, match=f"model.pt is of a variant that is not supported.*'{name}'"):
+        with pytest.raises(KnnSeqError, match=f"model.pt is of a variant that is not supported.*'{name}'"):
             load_model(ModelSettings(f"fairseq:{path}"))

@@ -16,10 +16,10 @@ import pytest
 import torch
 from fairseq_files import OPTIONS, make_weights, write_checkpoint
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
+from knn_seq.fairseq.checkpoint import read_checkpoint
+from knn_seq.fairseq.checkpoint.options import architecture_of
 from knn_seq.models import load_model
-from knn_seq.models.fairseq_checkpoint import read_checkpoint
-from knn_seq.models.fairseq_checkpoint.options import understand
 from knn_seq.settings import ModelSettings
 
 
@@ -125,7 +125,7 @@ def test_nested_options_of_the_newest_configurations(tmp_path):
     state["cfg"]["tokenizer"] = Namespace(_name="moses", source_lang="en", moses_no_escape=True)
     torch.save(state, path)
     options = read_checkpoint(path).options
-    assert understand(options, path) == understand(OPTIONS, path)
+    assert architecture_of(options, path) == architecture_of(OPTIONS, path)
     assert (options["bpe"], options["sentencepiece_model"]) == ("sentencepiece", "/x/spm.model")
     assert (options["tokenizer"], options["moses_no_escape"], options["source_lang"]) == ("moses", True, "xx")
 
@@ -164,7 +164,7 @@ def test_nothing_of_the_file_is_run(function, place, zipped, tmp_path):
     else:
         state["extra_state"] = Malicious(function, text)
     torch.save(state, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(UserError, match=r"model\.pt asks for '[\w.]*(system|exec|mkdir)'.*nothing of it was run"):
+    with pytest.raises(KnnSeqError, match=r"model\.pt asks for '[\w.]*(system|exec|mkdir)'.*nothing of it was run"):
         read_checkpoint(path)
     assert not marker.exists()
     torch.load(path, weights_only=False)  # the file was indeed harmful
@@ -195,7 +195,7 @@ def test_what_others_allow_stays_allowed_and_is_not_used(tmp_path):
         torch.load(fine, weights_only=False)
         before = set(torch.serialization.get_safe_globals())
         read_checkpoint(fine)
-        with pytest.raises(UserError, match=r"asks for '[\w.]*Allowed'"):
+        with pytest.raises(KnnSeqError, match=r"asks for '[\w.]*Allowed'"):
             read_checkpoint(path)
         assert before <= set(torch.serialization.get_safe_globals())
     assert Allowed not in torch.serialization.get_safe_globals()
@@ -209,12 +209,12 @@ def test_files_that_are_no_checkpoints(tmp_path):
     for number, content in enumerate((b"", b"hello", whole[: len(whole) // 2], pickle.dumps({}), buffer.getvalue())):
         broken = tmp_path / f"{number}.pt"
         broken.write_bytes(content)
-        with pytest.raises(UserError, match=f"{number}.pt"):
+        with pytest.raises(KnnSeqError, match=f"{number}.pt"):
             read_checkpoint(broken)
-    with pytest.raises(UserError, match="There is no checkpoint"):
+    with pytest.raises(KnnSeqError, match="There is no checkpoint"):
         read_checkpoint(tmp_path / "none.pt")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"neither model\.pt nor checkpoint_best\.pt"):
+    with pytest.raises(KnnSeqError, match=r"neither model\.pt nor checkpoint_best\.pt"):
         load_model(ModelSettings(f"fairseq:{tmp_path / 'empty'}"))
 
 
@@ -223,7 +223,7 @@ def test_a_checkpoint_without_options(tmp_path):
     state = torch.load(path, weights_only=False)
     del state["args"]
     torch.save(state, path)
-    with pytest.raises(UserError, match="neither 'args' nor 'cfg'"):
+    with pytest.raises(KnnSeqError, match="neither 'args' nor 'cfg'"):
         read_checkpoint(path)
 
 
@@ -249,18 +249,20 @@ def test_a_checkpoint_without_options(tmp_path):
 )
 def test_unsupported_options_are_named(option, value, tmp_path):
     path = write_checkpoint(tmp_path, weights=make_weights(OPTIONS), options={option: value})
-    with pytest.raises(UserError, match=rf"'{option}' \({value}\)" if option not in ("arch", "task") else f"'{value}'"):
+    with pytest.raises(
+        KnnSeqError, match=rf"'{option}' \({value}\)" if option not in ("arch", "task") else f"'{value}'"
+    ):
         load_model(ModelSettings(f"fairseq:{path}"))
 
 
 def test_named_architectures_where_a_checkpoint_does_not_store_all(tmp_path):
-    t2t = understand({"arch": "transformer_wmt_en_de_big_t2t"}, tmp_path)
+    t2t = architecture_of({"arch": "transformer_wmt_en_de_big_t2t"}, tmp_path)
     assert (t2t.encoder_heads, t2t.decoder_heads) == (16, 16)
     assert t2t.encoder_normalize_before
     assert t2t.decoder_normalize_before
-    iwslt = understand({"arch": "transformer_iwslt_de_en", "decoder_attention_heads": 8}, tmp_path)
+    iwslt = architecture_of({"arch": "transformer_iwslt_de_en", "decoder_attention_heads": 8}, tmp_path)
     assert (iwslt.encoder_heads, iwslt.decoder_heads, iwslt.encoder_normalize_before) == (4, 8, False)
-    base = understand({"arch": "transformer_wmt_en_de"}, tmp_path)
+    base = architecture_of({"arch": "transformer_wmt_en_de"}, tmp_path)
     assert (base.encoder_heads, base.max_source_positions, base.scale_embedding, base.activation) == (
         8,
         1024,

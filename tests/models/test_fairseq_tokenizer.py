@@ -12,10 +12,10 @@ import sentencepiece
 import torch
 from fairseq_files import OPTIONS, make_weights, write_checkpoint, write_dictionary
 
-from knn_seq.corpus.fairseq_dictionary import Dictionary
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
+from knn_seq.fairseq.checkpoint.subwords import BytePairs
+from knn_seq.fairseq.dictionary import Dictionary
 from knn_seq.models import load_model
-from knn_seq.models.fairseq_checkpoint.subwords import BytePairs
 from knn_seq.settings import ModelSettings
 
 # The example of Sennrich, Haddow and Birch (2016): learned from low, lowest, newer, wider.
@@ -60,7 +60,7 @@ def test_the_first_of_equal_merges_counts_and_merges_go_from_left_to_right(byte_
 
 
 def test_codes_that_are_no_codes(byte_pairs):
-    with pytest.raises(UserError, match="Line 2 of the BPE codes"):
+    with pytest.raises(KnnSeqError, match="Line 2 of the BPE codes"):
         byte_pairs("a b\nnonsense\n")
 
 
@@ -113,12 +113,12 @@ def test_moses(tmp_path):
 
 @pytest.mark.parametrize(("option", "value"), [("bpe", "gpt2"), ("tokenizer", "nltk")])
 def test_ways_of_tokenizing_that_are_not_supported_are_named(option, value, tmp_path):
-    with pytest.raises(UserError, match=rf"'{option}' \({value}\)"):
+    with pytest.raises(KnnSeqError, match=rf"'{option}' \({value}\)"):
         _model(tmp_path, ["a"], {}, {option: value})
 
 
 def test_bpe_that_the_options_name_but_nobody_finds(tmp_path):
-    with pytest.raises(UserError, match="The fastbpe file of the source side was not found"):
+    with pytest.raises(KnnSeqError, match="The fastbpe file of the source side was not found"):
         _model(tmp_path, ["a"], {}, {"bpe": "fastbpe", "bpe_codes": "/nowhere/codes"})
 
 
@@ -129,7 +129,7 @@ def test_dictionaries_may_lie_elsewhere(tmp_path):
     for name in ("dict.xx.txt", "dict.yy.txt"):
         (path.parent / name).rename(data / name)
     with pytest.raises(
-        UserError, match=r"dict\.xx\.txt was not found in .*checkpoints nor in /nowhere/data-bin.*--data"
+        KnnSeqError, match=r"dict\.xx\.txt was not found in .*checkpoints nor in /nowhere/data-bin.*--data"
     ):
         load_model(ModelSettings(f"fairseq:{path}"))
     given = load_model(ModelSettings(f"fairseq:{path}", data=str(data)))
@@ -143,13 +143,13 @@ def test_dictionaries_may_lie_elsewhere(tmp_path):
 def test_a_dictionary_of_another_size(tmp_path):
     path = write_checkpoint(tmp_path)
     write_dictionary(tmp_path / "dict.yy.txt", ["a", "b"])
-    with pytest.raises(UserError, match=r"dict\.yy\.txt has 6 symbols and the model's target side embeds 41"):
+    with pytest.raises(KnnSeqError, match=r"dict\.yy\.txt has 6 symbols and the model's target side embeds 41"):
         load_model(ModelSettings(f"fairseq:{path}"))
 
 
 def test_languages_that_the_checkpoint_does_not_tell(tmp_path):
     path = write_checkpoint(tmp_path, {"source_lang": None, "target_lang": None})
-    with pytest.raises(UserError, match="give --source-lang and --target-lang"):
+    with pytest.raises(KnnSeqError, match="give --source-lang and --target-lang"):
         load_model(ModelSettings(f"fairseq:{path}"))
     model = load_model(ModelSettings(f"fairseq:{path}", source_lang="xx", target_lang="yy"))
     assert model.tokenizer.encode_sources(["s0 s1"]) == [[4, 5, 2]]
@@ -160,7 +160,7 @@ def test_languages_that_the_checkpoint_does_not_tell(tmp_path):
 
 def test_another_language_than_the_checkpoint_has(tmp_path):
     path = write_checkpoint(tmp_path)
-    with pytest.raises(UserError, match="is xx, not de"):
+    with pytest.raises(KnnSeqError, match="is xx, not de"):
         load_model(ModelSettings(f"fairseq:{path}", source_lang="de"))
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models.firefox_network.marian_file import read_marian_file
 
 FLOATS = hnp.arrays(np.float32, hnp.array_shapes(max_dims=3, max_side=5), elements=st.floats(-1e3, 1e3, width=32))
@@ -47,7 +47,7 @@ GOOD = marian_bytes([float_item("a", np.ones((3, 4))), int8_item("b", np.ones((2
 def test_cut_file_is_refused(tmp_path, length):
     path = tmp_path / "cut.bin"
     path.write_bytes(GOOD[:length])
-    with pytest.raises(UserError, match=r"cut\.bin is cut short or damaged"):
+    with pytest.raises(KnnSeqError, match=r"cut\.bin is cut short or damaged"):
         read_marian_file(path)
 
 
@@ -58,24 +58,24 @@ def test_foreign_bytes_are_refused_in_one_sentence(tmp_path, data, version):
     path.write_bytes(version + data)
     if data[:8] == bytes(8) and version:
         return  # by chance a file with nothing in it
-    with pytest.raises(UserError, match=r"foreign\.bin"):
+    with pytest.raises(KnnSeqError, match=r"foreign\.bin"):
         read_marian_file(path)
 
 
 def test_another_format_is_refused(tmp_path):
     path = tmp_path / "weights.npz"
     np.savez(path, a=np.ones(500))
-    with pytest.raises(UserError, match="not a Marian binary model file"):
+    with pytest.raises(KnnSeqError, match="not a Marian binary model file"):
         read_marian_file(path)
 
 
 def test_unknown_type_names_the_tensor(tmp_path):
     path = tmp_path / "model.bin"
     path.write_bytes(marian_bytes([("encoder_l1_self_Wq", 0x402, (2, 2), bytes(8))]))
-    with pytest.raises(UserError, match=r"'encoder_l1_self_Wq' has the type 0x402"):
+    with pytest.raises(KnnSeqError, match=r"'encoder_l1_self_Wq' has the type 0x402"):
         read_marian_file(path)
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(UserError, match=r"Cannot read the model file .*nothing\.bin: No such file"):
+    with pytest.raises(KnnSeqError, match=r"Cannot read the model file .*nothing\.bin: No such file"):
         read_marian_file(tmp_path / "nothing.bin")

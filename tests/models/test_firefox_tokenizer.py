@@ -7,7 +7,7 @@ from firefox_files import TEXT, write_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models.firefox_network import FirefoxTokenizer
 
 WORDS = sorted({word for line in TEXT for word in line.split()})
@@ -87,5 +87,5 @@ def test_character_is_only_replaced_where_the_vocabulary_lacks_it(tmp_path):
 def test_bad_file(tmp_path):
     (tmp_path / "vocab.spm").write_bytes(b"nothing")
     for name in ("vocab.spm", "missing.spm"):
-        with pytest.raises(UserError, match=rf"Cannot read .*{name} as a SentencePiece vocabulary"):
+        with pytest.raises(KnnSeqError, match=rf"Cannot read .*{name} as a SentencePiece vocabulary"):
             FirefoxTokenizer(tmp_path / name)

@@ -7,7 +7,7 @@ from tiny_models import END, make_model
 from torch import Tensor
 from transformers import LogitsProcessorList
 
-from knn_seq.models.steering import LogProbs, steering
+from knn_seq.models.decoding_hook import LogProbs, steering
 
 
 @given(st.integers(1, 5), st.integers(2, 40), st.integers(0, 9))

@@ -10,7 +10,7 @@ import sentencepiece
 import transformers
 from tiny_models import SEQ2SEQ, SIZES, make_network, number_tokenizer
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models import load_model
 from knn_seq.settings import DecodingSettings, ModelSettings
 
@@ -95,9 +95,9 @@ def test_m2m100(pieces, tmp_path):
 
 def test_multilingual_models_need_languages(pieces, tmp_path):
     path, _ = m2m100_folder(pieces, tmp_path)
-    with pytest.raises(UserError, match="give --source-lang and --target-lang"):
+    with pytest.raises(KnnSeqError, match="give --source-lang and --target-lang"):
         load_model(ModelSettings(path))
-    with pytest.raises(UserError, match="has no language 'klingon'"):
+    with pytest.raises(KnnSeqError, match="has no language 'klingon'"):
         load_model(ModelSettings(path, source_lang="pt", target_lang="klingon"))
 
 
@@ -156,7 +156,7 @@ def test_fsmt_encodes_targets_with_the_target_vocabulary(tmp_path):
 def test_prompts(save_model):
     model = load_model(ModelSettings(save_model("t5"), prompt="7 8 {source}"))
     assert model.tokenizer.encode_sources(["9"]) == [[7, 8, 9, 2]]
-    with pytest.raises(UserError, match="no place for the source"):
+    with pytest.raises(KnnSeqError, match="no place for the source"):
         load_model(ModelSettings(save_model("t5"), prompt="translate:"))
 
 
@@ -179,12 +179,12 @@ def test_chat_models_get_their_template(tmp_path, save_model):
 
 
 def test_models_that_cannot_be_loaded_are_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"There is no model 'no/such'"):
+    with pytest.raises(KnnSeqError, match=r"There is no model 'no/such'"):
         load_model(ModelSettings("no/such"))
-    with pytest.raises(UserError, match="does not hold a model"):
+    with pytest.raises(KnnSeqError, match="does not hold a model"):
         load_model(ModelSettings(str(tmp_path)))
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="is a file, not a model"):
+    with pytest.raises(KnnSeqError, match="is a file, not a model"):
         load_model(ModelSettings(str(tmp_path / "file")))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA as ReferencePCA
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.quantize import OPQ, PCA, ProductQuantizer, kmeans, nearest_centroids
 from knn_seq.quantize import nearest as nearest_module
 
@@ -88,7 +88,7 @@ def test_as_many_clusters_as_points_and_equal_points():
     points = torch.ones(7, 3)
     assert kmeans(points, 7).shape == (7, 3)
     assert torch.equal(kmeans(points, 1), points[:1])
-    with pytest.raises(UserError, match="7 points cannot be divided into 8 clusters"):
+    with pytest.raises(KnnSeqError, match="7 points cannot be divided into 8 clusters"):
         kmeans(points, 8)
 
 
@@ -129,7 +129,7 @@ def test_codes_are_those_that_faiss_computes_with_the_same_codebooks():
 
 
 def test_subspaces_must_divide_the_dimension():
-    with pytest.raises(UserError, match="5 subspaces do not divide the dimension 32"):
+    with pytest.raises(KnnSeqError, match="5 subspaces do not divide the dimension 32"):
         ProductQuantizer.train(clustered(300), 5)
 
 
@@ -167,5 +167,5 @@ def test_pca_is_that_of_scikit_learn_up_to_sign():
 
 
 def test_pca_needs_two_vectors():
-    with pytest.raises(UserError, match="at least 2"):
+    with pytest.raises(KnnSeqError, match="at least 2"):
         PCA.train(torch.ones(1, 3))

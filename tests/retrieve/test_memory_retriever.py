@@ -5,17 +5,17 @@ import pytest
 import torch
 from tiny_models import END, make_model
 
-from knn_seq import Translation, Translator, UserError
+from knn_seq import KnnSeqError, Translation, Translator
 from knn_seq.combine import COMBINERS
 from knn_seq.corpus import open_corpus
+from knn_seq.decoding.step import KnnBatch
 from knn_seq.explain import explain
-from knn_seq.memory import POSITIONS, TranslationMemory
 from knn_seq.models import Source, TokenPair
 from knn_seq.retrieve import memory as memory_module
 from knn_seq.retrieve.memory import MemoryRetriever
 from knn_seq.sentences.base import sentence_search
 from knn_seq.settings import DecodingSettings, SearchSettings
-from knn_seq.steer import NeighbourSteer
+from knn_seq.storage.translation_memory import POSITIONS, TranslationMemory
 
 SOURCES = ["5 6 7", "8 30 41", "", "9 10 11 12 13", "5 6 7"]
 
@@ -62,9 +62,9 @@ class TestTranslationMemory:
 
     def test_nothing_usable_is_refused(self, tmp_path):
         (tmp_path / "train.tsv").write_text("one side\n")
-        with pytest.raises(UserError, match=r"no usable sentence pair in train.tsv \(1 missing column\)"):
+        with pytest.raises(KnnSeqError, match=r"no usable sentence pair in train.tsv \(1 missing column\)"):
             TranslationMemory.open(tmp_path / "train.tsv")
-        with pytest.raises(UserError, match="no sentence pair"):
+        with pytest.raises(KnnSeqError, match="no sentence pair"):
             TranslationMemory([])
 
     def test_entries_know_their_sentence(self, memory):
@@ -90,7 +90,7 @@ def test_every_step_is_the_mixture_over_the_found_pairs(kind, combiner, memory):
     )
     steps = []
 
-    class Recorder(NeighbourSteer):
+    class Recorder(KnnBatch):
         def __call__(self, step):
             base = step.log_probs.clone()
             steps.append((step, base, super().__call__(step)))
@@ -255,11 +255,11 @@ def test_mistakes_are_one_sentence(memory, save_model, number_store, translator)
         ({"store": number_store, "source_lang": "pt"}, "no setting 'source_lang'"),
     ]
     for arguments, sentence in cases:
-        with pytest.raises(UserError, match=sentence):
+        with pytest.raises(KnnSeqError, match=sentence):
             Translator(**arguments, quiet=True)
-    with pytest.raises(UserError, match="'subset' needs a datastore"):
+    with pytest.raises(KnnSeqError, match="'subset' needs a datastore"):
         translator.translate(["5"], retriever="subset")
-    with pytest.raises(UserError, match="reads a translation memory"):
+    with pytest.raises(KnnSeqError, match="reads a translation memory"):
         Translator(number_store).translate(["5"], retriever="memory")
 
 

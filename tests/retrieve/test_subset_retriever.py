@@ -12,7 +12,7 @@ from tiny_models import make_model
 from knn_seq.build.subset import prepare_subsets
 from knn_seq.cli.main import main
 from knn_seq.datastore import Datastore
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.explain import explain
 from knn_seq.models import Source, load_model
 from knn_seq.retrieve.full import FullRetriever
@@ -20,7 +20,7 @@ from knn_seq.retrieve.subset import SubsetRetriever
 from knn_seq.sentences.whitening import Whitening
 from knn_seq.settings import BuildSettings, SearchSettings
 from knn_seq.storage import DatastoreFolder
-from knn_seq.translate import Translator
+from knn_seq.translator import Translator
 
 SENTENCES = 120
 SOURCES = ["5 6 7 8", "40", "9 10 11 12 13 14", "33 34", "5 6 7 8 9 10 11 12 13"]
@@ -135,13 +135,13 @@ def test_an_ensemble_asks_its_first_model_for_sentences(prepared, save_model):
 
 
 def test_a_datastore_that_is_not_prepared_says_how(number_store):
-    with pytest.raises(UserError, match="not prepared for subset search"):
+    with pytest.raises(KnnSeqError, match="not prepared for subset search"):
         Translator(number_store, retriever="subset").translate(["5 6"])
 
 
 def test_unknown_ways_to_find_sentences_are_refused_before_anything_is_lost(prepared, model):
     store = prepared()
-    with pytest.raises(UserError, match="no sentences 'nonsense': choose from bm25, encoder"):
+    with pytest.raises(KnnSeqError, match="no sentences 'nonsense': choose from bm25, encoder"):
         prepare_subsets(store.path, model, BuildSettings(sentences="nonsense"), quiet=True)
     assert DatastoreFolder(store.path).manifest.subset["sentences"] == "encoder"
 

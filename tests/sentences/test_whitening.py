@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.sentences.whitening import Whitening
 
 
@@ -43,7 +43,7 @@ def test_it_is_saved(tmp_path):
     assert torch.equal(loaded.mean, whitening.mean)
     assert torch.equal(loaded.matrix, whitening.matrix)
     (tmp_path / "whitening.h5").write_bytes(b"nonsense")
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(KnnSeqError, match="damaged"):
         Whitening.load(tmp_path / "whitening.h5")
 
 

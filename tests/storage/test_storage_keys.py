@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage import KeyWriter, open_keys
 
 IDENTITY = {"model": "abc", "corpus": {"files": [1, 2]}}
@@ -102,12 +102,12 @@ def test_a_partial_file_cut_short_is_begun_anew(tmp_path):
 @pytest.mark.parametrize("value", [1e5, np.nan, -np.inf])
 def test_keys_that_do_not_fit_the_dtype(tmp_path, value):
     writer, _ = KeyWriter.open_or_create(tmp_path / "keys.h5", (2, 2), "float16")
-    with writer, pytest.raises(UserError, match="float16 cannot hold"):
+    with writer, pytest.raises(KnnSeqError, match="float16 cannot hold"):
         writer.write(0, np.array([[1, 2], [value, 3]], np.float32))
 
 
 def test_a_file_without_keys(tmp_path):
     with h5py.File(tmp_path / "keys.h5", "w") as file:
         file["other"] = np.arange(3)
-    with pytest.raises(UserError, match="holds no keys"):
+    with pytest.raises(KnnSeqError, match="holds no keys"):
         open_keys(tmp_path / "keys.h5")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from knn_seq import __version__
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage import Counts, DatastoreFolder, KeyInfo, KeyWriter, Manifest, ModelInfo, RaggedWriter, TextWriter
 from knn_seq.storage.atomic import write_json
 from knn_seq.storage.manifest import CorpusInfo
@@ -73,7 +73,7 @@ def test_a_manifest_that_cannot_be_written_leaves_the_old_one(tmp_path):
 def test_no_datastore(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "nothing", tmp_path / "file"):
-        with pytest.raises(UserError, match=f"{path} is not a datastore"):
+        with pytest.raises(KnnSeqError, match=f"{path} is not a datastore"):
             Manifest.load(path)
 
 
@@ -98,7 +98,7 @@ def changed(**changes):
 )
 def test_a_broken_or_newer_manifest(tmp_path, text, message):
     (tmp_path / "datastore.json").write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(KnnSeqError, match=message):
         Manifest.load(tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_an_unfinished_datastore(store):
     folder = DatastoreFolder(store)
     folder.save(example(text="done", keys="running", index="running"))
     for same in (folder, DatastoreFolder(store)):
-        with pytest.raises(UserError, match="stopped at 'keys'; run the same command again"):
+        with pytest.raises(KnnSeqError, match="stopped at 'keys'; run the same command again"):
             same.require_complete()
 
 
@@ -153,9 +153,9 @@ def test_a_folder_that_is_not_there(tmp_path):
     folder = DatastoreFolder(tmp_path / "store")
     assert folder
     assert not folder.exists()
-    with pytest.raises(UserError, match="is not a datastore"):
+    with pytest.raises(KnnSeqError, match="is not a datastore"):
         folder.require_complete()
-    with pytest.raises(UserError, match=r"There is no file .*values\.h5"):
+    with pytest.raises(KnnSeqError, match=r"There is no file .*values\.h5"):
         len(folder)
     assert os.listdir(tmp_path) == []
 
@@ -164,7 +164,7 @@ def test_index_folders(tmp_path):
     folder = DatastoreFolder(tmp_path)
     assert folder.index_folder("IVF1024,PQ64").relative_to(tmp_path).parts == ("index", "IVF1024,PQ64")
     for name in ("", "..", "a/b", "/a", ".hidden", "a\\b"):
-        with pytest.raises(UserError, match="cannot be called"):
+        with pytest.raises(KnnSeqError, match="cannot be called"):
             folder.index_folder(name)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage import FolderLock, Ragged, TextFile, open_keys
 
 WRITE = """
@@ -150,13 +150,13 @@ def test_killed_at_every_system_call(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage import FolderLock
 try:
     with FolderLock(Path(sys.argv[1])):
         print("locked", flush=True)
         sys.stdin.readline()
-except UserError as error:
+except KnnSeqError as error:
     print(error, flush=True)
 """
 
@@ -169,7 +169,7 @@ def test_two_processes_refuse_each_other(tmp_path):
     assert other == (
         f"Another process (pid {holder.pid}) is writing into {folder}: wait until it ends, or choose another folder.\n"
     )
-    with pytest.raises(UserError, match=f"pid {holder.pid}"), FolderLock(folder):
+    with pytest.raises(KnnSeqError, match=f"pid {holder.pid}"), FolderLock(folder):
         pass
     holder.communicate("\n")
     assert run_python(HOLDER, folder).communicate("\n")[0] == "locked\n"
@@ -191,7 +191,7 @@ time.sleep(60)
 def test_a_killed_process_lets_go_though_its_child_lives(tmp_path):
     holder = run_python(FORKING_HOLDER, tmp_path)
     child = int(holder.stdout.readline())
-    with pytest.raises(UserError, match=f"pid {holder.pid}"), FolderLock(tmp_path):
+    with pytest.raises(KnnSeqError, match=f"pid {holder.pid}"), FolderLock(tmp_path):
         pass
     holder.kill()
     holder.wait()
@@ -203,14 +203,14 @@ def test_a_killed_process_lets_go_though_its_child_lives(tmp_path):
 
 def test_a_lock_can_be_taken_again(tmp_path):
     for _ in range(2):
-        with FolderLock(tmp_path), pytest.raises(UserError, match=f"pid {os.getpid()}"), FolderLock(tmp_path):
+        with FolderLock(tmp_path), pytest.raises(KnnSeqError, match=f"pid {os.getpid()}"), FolderLock(tmp_path):
             pass
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "store"):
-        with pytest.raises(UserError, match="cannot be written to"), FolderLock(path):
+        with pytest.raises(KnnSeqError, match="cannot be written to"), FolderLock(path):
             pass
 
 
@@ -218,7 +218,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage import KeyWriter, RaggedWriter
 from knn_seq.storage.atomic import write_json
 
@@ -246,7 +246,7 @@ with RaggedWriter(folder / "values.h5", {"": np.int32}) as writer:
         try:
             action()
             print("no error")
-        except UserError as error:
+        except KnnSeqError as error:
             print(error)
 """
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage import Ragged, RaggedWriter, TextFile, TextWriter
 from knn_seq.storage import ragged as ragged_module
 
@@ -127,7 +127,7 @@ def test_raw_files_shorter_than_the_checkpoint(tmp_path):
         lengths = writer.checkpoint()
     (shortened,) = tmp_path.glob("*items*")
     os.truncate(shortened, 4)
-    with pytest.raises(UserError, match="is damaged"):
+    with pytest.raises(KnnSeqError, match="is damaged"):
         RaggedWriter.resume(path, INT32, lengths)
 
 
@@ -140,7 +140,7 @@ def test_offsets_that_do_not_fit(tmp_path, name, value):
         writer.finish()
     with h5py.File(path, "r+") as file:
         file[name][...] = value
-    with pytest.raises(UserError, match="offsets do not fit"):
+    with pytest.raises(KnnSeqError, match="offsets do not fit"):
         Ragged.open(path)
 
 
@@ -170,5 +170,5 @@ def test_text_sides_of_different_number(tmp_path):
     with RaggedWriter(path, {"source": np.uint8, "target": np.uint8}) as writer:
         writer.extend(([97], [1]), ([97, 98], [1, 1]))
         writer.finish()
-    with pytest.raises(UserError, match="1 sources, 2 targets"):
+    with pytest.raises(KnnSeqError, match="1 sources, 2 targets"):
         TextFile(path)

@@ -12,8 +12,8 @@ import pytest
 from number_stores import store_of_keys
 from tiny_models import END
 
-from knn_seq import Datastore, Translator, UserError
-from knn_seq.build.index import reindex
+from knn_seq import Datastore, KnnSeqError, Translator
+from knn_seq.build.index import add_index
 from knn_seq.models import TokenPair
 from knn_seq.settings import SearchSettings
 from knn_seq.tune import tune
@@ -56,7 +56,7 @@ def made_by_hand(tmp_path_factory, save_model):
         for place, distance in enumerate((0.02, 0.05, 0.05, 0.05)):
             keys[5 * number + place] = query + directions[place] * math.sqrt(distance * apart)
     store = store_of_keys(folder / "store", plain, keys)
-    reindex(store.path, "Flat", "hand", make_default=True, quiet=True)
+    add_index(store.path, "Flat", "hand", make_default=True, quiet=True)
     return Datastore(store.path), queries
 
 
@@ -245,5 +245,5 @@ def test_bad_options_are_one_sentence(knn_seq, copied, dev_file, options, senten
 
 
 def test_an_empty_dev_set_is_refused(number_store):
-    with pytest.raises(UserError, match="no sentence pair in the dev set"):
+    with pytest.raises(KnnSeqError, match="no sentence pair in the dev set"):
         tune(Translator(number_store, device="cpu"), [], [], quiet=True)

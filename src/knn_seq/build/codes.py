@@ -12,20 +12,18 @@ from torch import Tensor
 
 from knn_seq.build.index import origin
 from knn_seq.index.base import CHUNK_BYTES
-from knn_seq.index.codec import EXACT, SAMPLE, KeyCodec, default_codes
 from knn_seq.index.recipe import REFINE_KEYS
-from knn_seq.progress import Progress
+from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, KeyWriter
 from knn_seq.storage.atomic import read_json, write_json
+from knn_seq.subset.codec import EXACT, SAMPLE, KeyCodec, default_codes
 
 
-def store_codes(
-    folder: DatastoreFolder, settings: BuildSettings, device: torch.device | str, quiet: bool
-) -> dict[str, Any]:
+def store_codes(folder: DatastoreFolder, settings: BuildSettings, device: torch.device | str) -> dict[str, Any]:
     """Encode all keys, or go on with it; returns what the manifest says of the codes."""
     entries, dimension = folder.keys.shape
-    metric = metric_of(folder)
+    metric = distance_metric_of(folder)
     recipe = default_codes(entries, dimension, metric) if settings.codes == "auto" else settings.codes
     described = {"codes": recipe, "metric": metric}
     if recipe == EXACT:
@@ -36,11 +34,11 @@ def store_codes(
     identity = origin(folder) | described | {"keys": [entries, dimension]}
     _train(folder, codec, identity)
     identity["codec"] = hashlib.sha256(folder.codec_path.read_bytes()).hexdigest()
-    _encode(folder, codec, identity, settings, device, quiet)
+    _encode(folder, codec, identity, settings, device)
     return described
 
 
-def metric_of(folder: DatastoreFolder) -> str:
+def distance_metric_of(folder: DatastoreFolder) -> str:
     """That of the datastore's default index."""
     return str(folder.manifest.indexes[str(folder.manifest.default_index)]["metric"])
 
@@ -64,13 +62,12 @@ def _encode(
     identity: dict[str, Any],
     settings: BuildSettings,
     device: torch.device | str,
-    quiet: bool,
 ) -> None:
     keys = folder.keys
     writer, done = KeyWriter.open_or_create(folder.codes_path, (len(keys), codec.bytes), np.uint8, identity, "codes")
     step, last = max(CHUNK_BYTES // (4 * keys.shape[1]), 1), time.monotonic()
     start = len(keys) if writer.finished else (done or {"entries": 0})["entries"]
-    with writer, Progress(f"codes {codec.recipe}", len(keys), "keys", start, quiet) as progress:
+    with writer, Progress(f"codes {codec.recipe}", len(keys), "keys", start) as progress:
         for first in range(start, len(keys), step):
             chunk: Tensor = torch.from_numpy(keys[first : first + step].copy()).to(device).float()
             writer.write(first, codec.encode(chunk))

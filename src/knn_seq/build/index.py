@@ -15,14 +15,13 @@ from typing import Any
 from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.engine.local import LocalEngine
 from knn_seq.build.parts import IndexPart, add_rows
-from knn_seq.errors import UserError
-from knn_seq.index import INDEXES, SearchIndex
+from knn_seq.errors import KnnSeqError
+from knn_seq.index import INDEXES, SearchIndex, discard_index
 from knn_seq.index.base import CHUNK_BYTES, DESCRIPTION
 from knn_seq.index.budget import INDEX_SHARE, WORKING_SHARE, memory_budget, part_entries
-from knn_seq.index.manage import discard_index
-from knn_seq.progress import Progress
+from knn_seq.runtime.progress import Progress
+from knn_seq.runtime.sizes import format_bytes
 from knn_seq.settings import BuildSettings
-from knn_seq.sizes import format_bytes
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.atomic import publish_folder, read_json, write_json
 from knn_seq.storage.keys import StoredRows
@@ -35,13 +34,12 @@ SAVING_PAYS = 10  # times the seconds that saving the whole index takes: as much
 def store_index(
     folder: DatastoreFolder,
     settings: BuildSettings,
-    quiet: bool,
     name: str = DEFAULT_INDEX,
     engine: Engine | None = None,
 ) -> dict[str, Any]:
     """Build an index of the keys under that name, or go on with it; returns what the manifest says of it."""
     rows = StoredRows(folder.keys_path.absolute())
-    return build_index(rows, folder.index_folder(name), settings, origin(folder), quiet, engine)
+    return build_index(rows, folder.index_folder(name), settings, origin(folder), engine)
 
 
 def origin(folder: DatastoreFolder) -> dict[str, Any]:
@@ -54,7 +52,6 @@ def build_index(
     final: Path,
     settings: BuildSettings,
     origin: dict[str, Any],
-    quiet: bool,
     engine: Engine | None = None,
     label: str = "index",
 ) -> dict[str, Any]:
@@ -65,61 +62,47 @@ def build_index(
         final: The index's folder.
         settings: Which index, its metric, and the memory that it may take.
         origin: What the keys depend on: what was begun for others is thrown away.
-        quiet: Show no progress.
         engine: Who fills parts of it; None: this process.
         label: What to call it meanwhile.
 
     Returns:
         What the manifest says of it.
     """
-    budget, engine = memory_budget(settings.memory), engine or LocalEngine(settings)
+    budget, engine = memory_budget(settings.memory_limit), engine or LocalEngine(settings)
     entries, dimension = rows.open().shape
-    kind, recipe = index_kind(settings.index, entries, dimension, settings.metric, int(INDEX_SHARE * budget))
-    return _IndexBuilder(rows, final, kind, recipe, settings, budget, origin, quiet, engine, label).run()
+    kind, recipe = index_kind(
+        settings.index_recipe, entries, dimension, settings.distance_metric, int(INDEX_SHARE * budget)
+    )
+    return _IndexBuilder(rows, final, kind, recipe, settings, budget, origin, engine, label).run()
 
 
-def reindex(
-    path: str | Path,
-    index: str = "auto",
-    name: str | None = None,
-    metric: str | None = None,
-    memory: str | int | None = None,
-    make_default: bool = False,
-    quiet: bool = False,
-    **engine: Any,
-) -> str:
+def add_index(path: str | Path, settings: BuildSettings, name: str | None = None, as_default: bool = False) -> str:
     """Build another index of a datastore's keys, beside those it has.
 
     Args:
         path: The datastore's folder.
-        index: "auto", a faiss factory string, or NAME or NAME:RECIPE of another implementation.
+        settings: Which index, of which metric, within which memory, by which engine.
         name: What the index is called; None: as its recipe.  One of the same name is replaced when the new one is
             finished.
-        metric: "l2", "ip" or "cosine"; None: the one that the datastore was built with.
-        memory: Bytes that building may take and the index have, such as "8GB"; None: half of what is free.
-        make_default: Let translations use it from now on.
-        quiet: Show no progress.
-        **engine: Who does the work: engine, workers, ray_address and gpus_per_worker of `BuildSettings`.
+        as_default: Let translations use it from now on.
 
     Returns:
         The name.
     """
     folder = DatastoreFolder(path)
-    if not folder.exists():
-        folder.require_complete()
+    folder.require_complete()
     with folder.lock():
-        folder.require_complete()
+        folder = DatastoreFolder(path)
         manifest = folder.manifest
-        settings = BuildSettings(index=index, metric=metric or str(manifest.build["metric"]), memory=memory, **engine)
         if name is None:
             entries, dimension = folder.keys.shape
-            allowed = int(INDEX_SHARE * memory_budget(memory))
-            kind, recipe = index_kind(index, entries, dimension, settings.metric, allowed)
+            allowed = int(INDEX_SHARE * memory_budget(settings.memory_limit))
+            kind, recipe = index_kind(settings.index_recipe, entries, dimension, settings.distance_metric, allowed)
             name = kind if recipe is None or "/" in recipe else recipe  # an address cannot be the name of a folder
-        with open_engine(settings, quiet=quiet) as opened:
+        with open_engine(settings) as opened:
             opened.start()
-            manifest.indexes[name] = store_index(folder, settings, quiet, name, opened)
-        if make_default:
+            manifest.indexes[name] = store_index(folder, settings, name, opened)
+        if as_default:
             manifest.default_index = name
         folder.save(manifest)
     return name
@@ -147,15 +130,16 @@ class _IndexBuilder:
         settings: BuildSettings,
         budget: int,
         origin: dict[str, Any],
-        quiet: bool,
         engine: Engine,
         label: str,
     ) -> None:
         self.rows, self.keys, self.final, self.engine = rows, rows.open(), final, engine
         self.work = final.with_name(f".{final.name}.building").absolute()
         self.trained = self.work / "trained"
-        self.type, self.cls, self.budget, self.quiet = kind, INDEXES.get(kind), budget, quiet
-        self.index: SearchIndex = self.cls(self.keys.shape[1], settings.metric, recipe)
+        self.type, self.cls, self.budget = kind, INDEXES.get(kind), budget
+        self.index: SearchIndex = self.cls(
+            self.keys.shape[1], settings.distance_metric, recipe, **settings.index_options
+        )
         self.label = f"{label} {recipe or kind}"
         self.chunk = max(int(min(CHUNK_BYTES, CHUNK_SHARE * budget)) // (4 * self.keys.shape[1]), 1)
         self.last_save, self.save_seconds = time.monotonic(), 0.0
@@ -163,7 +147,8 @@ class _IndexBuilder:
         self.identity = {
             "type": kind,
             "recipe": recipe,
-            "metric": settings.metric,
+            "metric": settings.distance_metric,
+            "options": dict(self.index.options),
             "keys": list(self.keys.shape),
             **origin,
         }
@@ -193,7 +178,7 @@ class _IndexBuilder:
         if self.expected_bytes <= allowed:
             return False
         if not self.index.can_stay_on_disk:
-            raise UserError(
+            raise KnnSeqError(
                 f"An index '{self.index.recipe or self.type}' of {len(self.keys):,} keys takes about "
                 f"{format_bytes(self.expected_bytes)}, and {format_bytes(int(allowed))} are allowed: allow more "
                 "memory, choose 'auto', or a recipe with inverted lists and no fast-scan codes, which stays on disk."
@@ -212,7 +197,7 @@ class _IndexBuilder:
 
     def _train(self) -> None:
         if (self.trained / DESCRIPTION).exists():
-            self.index = self.cls.load(self.trained, to_change=True)
+            self.index = self.cls.load(self.trained, writable=True)
         elif self.index.training_size(len(self.keys)):
             self.index.train_on_sample(self.keys, memory=int(WORKING_SHARE * self.budget))
             self.index.save(self.trained)
@@ -233,7 +218,7 @@ class _IndexBuilder:
         self.index.clear()  # what only searching needs
         parts = [IndexPart(self.type, self.trained, self._path(span), self.rows, span, self.chunk) for span in spans]
         done = sum(part.done() for part in parts)
-        with Progress(self.label, len(self.keys), "keys", done, self.quiet) as progress:
+        with Progress(self.label, len(self.keys), "keys", done) as progress:
             self.engine.run([part for part in parts if not part.finished], progress)
         return [part.folder for part in parts]
 
@@ -242,9 +227,9 @@ class _IndexBuilder:
         saved = [i for i, span in enumerate(spans) if (self._path(span) / DESCRIPTION).exists()]
         first = 0
         if saved:
-            self.index, first = self.cls.load(self._path(spans[saved[-1]]), to_change=True), saved[-1] + 1
+            self.index, first = self.cls.load(self._path(spans[saved[-1]]), writable=True), saved[-1] + 1
         done = spans[first - 1].stop if first else 0
-        with Progress(self.label, len(self.keys), "keys", done, self.quiet) as progress:
+        with Progress(self.label, len(self.keys), "keys", done) as progress:
             for span in spans[first:]:
                 add_rows(self.index, self.keys, span, self.chunk, progress.update)
                 if span is not spans[-1] and self._worth_saving():

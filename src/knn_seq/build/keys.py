@@ -16,12 +16,12 @@ import torch
 from knn_seq.build.background import BackgroundWriter, Rows
 from knn_seq.build.batches import plan_batches
 from knn_seq.build.engine import Engine, Work, Worker
-from knn_seq.build.engine.base import PATIENCE
+from knn_seq.build.engine.base import LOCK_TIMEOUT
 from knn_seq.build.engine.local import LocalEngine
 from knn_seq.build.sentences import VECTORS, Vectors, raw_vectors, vectors_identity
 from knn_seq.build.shards import Shard, cut_shards
 from knn_seq.models import Model, TokenPair
-from knn_seq.progress import Progress
+from knn_seq.runtime.progress import Progress
 from knn_seq.sentences.encoder import EncoderSearch
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, FolderLock, KeyWriter
@@ -37,7 +37,6 @@ def store_keys(
     model: Model,
     settings: BuildSettings,
     identity: dict[str, Any],
-    quiet: bool,
     engine: Engine | None = None,
 ) -> None:
     """Compute the keys shard by shard; shards that are finished are not done again.
@@ -49,7 +48,6 @@ def store_keys(
         model: Computes the keys.
         settings: How.
         identity: What the keys depend on.
-        quiet: Show no progress.
         engine: Who computes; None: this process.
     """
     shards, shape = folder.path / FOLDER, (len(folder.values.items), model.dimension)
@@ -61,7 +59,7 @@ def store_keys(
                 ShardKeys(folder.path.absolute(), shard, settings, vectors is not None)
                 for shard in cut_shards(folder.values, settings.shard_tokens)
             ]
-            with Progress("keys", shape[0], "tokens", sum(piece.done() for piece in pieces), quiet) as progress:
+            with Progress("keys", shape[0], "tokens", sum(piece.done() for piece in pieces)) as progress:
                 left = [piece for piece in pieces if not piece.finished]
                 (engine or LocalEngine(settings, model)).run(left, progress)
             _restore(pieces, writer, vectors)
@@ -80,7 +78,7 @@ def _begin(folder: DatastoreFolder, model: Model, settings: BuildSettings, shard
         shutil.rmtree(shards, ignore_errors=True)
         there = {}
     vectors, mark = None, None
-    if settings.sentences == "encoder":
+    if settings.sentence_search == "encoder":
         mark = json.dumps(vectors_identity(folder, settings), sort_keys=True)
         if not there or there["vectors"] == mark:
             vectors = raw_vectors(folder, EncoderSearch("", model), settings, begin=not there)
@@ -139,7 +137,7 @@ class ShardKeys(Work):
 
     def run(self, worker: Worker) -> None:
         """See `Work.run`."""
-        with FolderLock(self.folder, PATIENCE):
+        with FolderLock(self.folder, LOCK_TIMEOUT):
             if not self.finished:
                 self._compute(worker)
         worker.report(self.size)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knn_seq.build.engine import Work, Worker
-from knn_seq.build.engine.base import PATIENCE
+from knn_seq.build.engine.base import LOCK_TIMEOUT
 from knn_seq.index import INDEXES, SearchIndex
 from knn_seq.index.base import DESCRIPTION
 from knn_seq.storage import FolderLock
@@ -61,9 +61,9 @@ class IndexPart(Work):
             done += count
             worker.report(done)
 
-        with FolderLock(self.folder, PATIENCE):
+        with FolderLock(self.folder, LOCK_TIMEOUT):
             if not self.finished:
-                part = INDEXES.get(self.kind).load(self.trained, to_change=True).part()
+                part = INDEXES.get(self.kind).load(self.trained, writable=True).part()
                 add_rows(part, self.rows.open(), self.entries, self.chunk, on_progress)
                 part.save(self.folder)
         worker.report(self.size)

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from knn_seq.build.calibrate import calibrate
 from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.index import DEFAULT_INDEX, store_index
 from knn_seq.build.keys import store_keys
 from knn_seq.build.subset import require_possible, store_subset
 from knn_seq.build.text import PROGRESS_NAME, store_text
 from knn_seq.corpus import Corpus
-from knn_seq.errors import UserError
+from knn_seq.decoding import KnnDecoder
+from knn_seq.errors import KnnSeqError
+from knn_seq.likelihood import calibrate
 from knn_seq.models import Model
 from knn_seq.models.base import absolute_name
-from knn_seq.settings import BuildSettings
+from knn_seq.settings import BuildSettings, SearchSettings
 from knn_seq.storage import DatastoreFolder, KeyInfo, Manifest, ModelInfo
 from knn_seq.storage.atomic import partial_of
 from knn_seq.storage.manifest import MANIFEST_NAME, CorpusInfo
+
+log = logging.getLogger(__name__)
 
 STEPS = ("text", "keys", "index", "defaults")
 KEY_DTYPES = ("float16", "float32")
 ENGINE_SETTINGS = ("engine", "workers", "ray_address", "gpus_per_worker")  # the datastore is the same whoever built it
 
 
-def build_datastore(
-    path: str | Path, model: Model, corpus: Corpus, settings: BuildSettings | None = None, quiet: bool = False
-) -> bool:
+def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: BuildSettings | None = None) -> bool:
     """Build a datastore, or go on with one that was begun.
 
     Args:
@@ -39,24 +40,23 @@ def build_datastore(
         model: Computes the keys.
         corpus: The sentence pairs.
         settings: How.
-        quiet: Show no progress.
 
     Returns:
         Whether there was anything to do.
     """
     settings = settings or BuildSettings()
     if settings.key_dtype not in KEY_DTYPES:
-        raise UserError(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
-    if settings.sentences is not None:
-        require_possible(model, settings, settings.metric)
+        raise KnnSeqError(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
+    if settings.sentence_search is not None:
+        require_possible(model, settings, settings.distance_metric)
     folder = DatastoreFolder(path)
     with folder.lock():
         manifest = _begin(folder, model, corpus, settings)
         longest = min(settings.max_length, model.max_length or settings.max_length)
         kept = {"batch_tokens": manifest.build["batch_tokens"], "shard_tokens": manifest.build.get("shard_tokens")}
         settings = replace(settings, **kept, max_length=longest)
-        with open_engine(settings, model, quiet) as engine:
-            return _Builder(folder, manifest, model, corpus, settings, quiet, engine).run()
+        with open_engine(settings, model) as engine:
+            return _Builder(folder, manifest, model, corpus, settings, engine).run()
 
 
 class _Builder:
@@ -67,11 +67,10 @@ class _Builder:
         model: Model,
         corpus: Corpus,
         settings: BuildSettings,
-        quiet: bool,
         engine: Engine,
     ) -> None:
         self.folder, self.manifest, self.model, self.corpus = folder, manifest, model, corpus
-        self.settings, self.quiet, self.engine = settings, quiet, engine
+        self.settings, self.engine = settings, engine
 
     def run(self) -> bool:
         actions: dict[str, Callable[[], None]] = {
@@ -84,36 +83,44 @@ class _Builder:
         if {"keys", "index"} & set(unfinished):
             self.engine.start(load="keys" in unfinished)
         for step in unfinished:
-            if step == "defaults" and self.settings.sentences is None:
+            if step == "defaults" and self.settings.sentence_search is None:
                 self.engine.release()
             actions[step]()
             self.manifest.steps[step] = {"state": "done"}
             self.folder.save(self.manifest)
         (self.folder.path / PROGRESS_NAME).unlink(missing_ok=True)
-        prepared = self.settings.sentences is not None and store_subset(
-            self.folder, self.model, self.settings, self.quiet, self.engine
+        prepared = self.settings.sentence_search is not None and store_subset(
+            self.folder, self.model, self.settings, self.engine
         )
-        return bool(unfinished) or prepared
+        done = bool(unfinished) or prepared
+        if not done:
+            log.info("%s is complete already; nothing was done.", self.folder.path)
+        return done
 
     def _text(self) -> None:
         settings = replace(self.settings, workers=self.engine.tokenizers)
-        counts = store_text(self.folder, self.corpus, self.model.tokenizer, settings, self.quiet)
+        counts = store_text(self.folder, self.corpus, self.model.tokenizer, settings)
         self.manifest.counts = counts
         left_out = sum(counts.rejected.values())
-        if left_out and not self.quiet:
+        if left_out:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected.items())
-            print(f"{left_out:,} lines were left out: {reasons}.", file=sys.stderr)
+            log.info("%s sentence pairs were left out: %s.", f"{left_out:,}", reasons)
 
     def _keys(self) -> None:
         identity = {"model": self.model.fingerprint.weights, "key": self.manifest.keys.kind}
-        store_keys(self.folder, self.model, self.settings, identity, self.quiet, self.engine)
+        store_keys(self.folder, self.model, self.settings, identity, self.engine)
 
     def _index(self) -> None:
-        self.manifest.indexes[DEFAULT_INDEX] = store_index(self.folder, self.settings, self.quiet, engine=self.engine)
+        self.manifest.indexes[DEFAULT_INDEX] = store_index(self.folder, self.settings, engine=self.engine)
         self.manifest.default_index = DEFAULT_INDEX
 
     def _defaults(self) -> None:
-        self.manifest.defaults = calibrate(self.folder, self.model, self.settings, self.quiet)
+        search = SearchSettings()
+        parts = {"retriever": search.retriever, "combiner": search.combiner}
+        self.manifest.defaults = {**parts, "k": search.k, "temperature": search.temperature, "weight": search.weight}
+        if self.settings.calibration_sentences:
+            decoder = KnnDecoder(self.folder, self.model)
+            self.manifest.defaults |= calibrate(decoder, search, self.settings.calibration_sentences)
 
 
 def _begin(folder: DatastoreFolder, model: Model, corpus: Corpus, settings: BuildSettings) -> Manifest:
@@ -125,7 +132,7 @@ def _begin(folder: DatastoreFolder, model: Model, corpus: Corpus, settings: Buil
         return manifest
     ours = {".lock", partial_of(folder.path / MANIFEST_NAME).name}  # a build that was killed at its very beginning
     if set(os.listdir(folder.path)) - ours:
-        raise UserError(f"{folder.path} is not empty and is no datastore: choose another folder.")
+        raise KnnSeqError(f"{folder.path} is not empty and is no datastore: choose another folder.")
     folder.save(wanted)
     return wanted
 
@@ -155,7 +162,7 @@ def _require_same(folder: DatastoreFolder, there: Manifest, wanted: Manifest) ->
     before, now = _essentials(there), _essentials(wanted)
     for name, value in now.items():
         if before[name] != value:
-            raise UserError(
+            raise KnnSeqError(
                 f"{folder.path} already holds a datastore with another {name} "
                 f"(made from {there.corpus.description} with {there.model.spec}): choose another folder."
             )
@@ -174,6 +181,6 @@ def _essentials(manifest: Manifest) -> dict[str, Any]:
         "key dtype": manifest.keys.dtype,
         "corpus": manifest.corpus.identity,
         "maximum length": build["max_length"],
-        "index": build["index"],
-        "metric": build["metric"],
+        "index": build["index_recipe"],
+        "distance metric": build["distance_metric"],
     }

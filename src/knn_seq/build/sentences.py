@@ -20,7 +20,7 @@ from knn_seq.build.engine import Engine
 from knn_seq.build.index import build_index, origin
 from knn_seq.build.shards import cut_shards
 from knn_seq.models import Model, Source
-from knn_seq.progress import Progress
+from knn_seq.runtime.progress import Progress
 from knn_seq.sentences import LexicalSearch, SentenceSearch, VectorSearch
 from knn_seq.sentences.base import sentence_search
 from knn_seq.sentences.whitening import CHUNK, Whitening
@@ -47,19 +47,19 @@ class StoredSources(Sequence[Source]):
 
 
 def store_sentences(
-    folder: DatastoreFolder, model: Model, settings: BuildSettings, quiet: bool, engine: Engine | None = None
+    folder: DatastoreFolder, model: Model, settings: BuildSettings, engine: Engine | None = None
 ) -> dict[str, Any]:
     """Build what finds sentences, as the settings name it, or go on with it; returns what the manifest says of it."""
-    search: SentenceSearch = sentence_search(settings.sentences or "encoder", model)
+    search: SentenceSearch = sentence_search(settings.sentence_search or "encoder", model)
     if isinstance(search, VectorSearch):
         identity = vectors_identity(folder, settings)
-        _store_vectors(folder, search, settings, identity, quiet)
+        _store_vectors(folder, search, settings, identity)
         folder.__dict__.pop("sentence_vectors", None)
-        chosen = replace(settings, index=settings.sentence_index, metric="l2")
+        chosen = replace(settings, index_recipe=settings.sentence_index_recipe, distance_metric="l2", index_options={})
         rows = StoredRows(folder.sentences_path.absolute(), VECTORS)
-        return build_index(rows, folder.sentence_index_folder, chosen, identity, quiet, engine, "sentence index")
+        return build_index(rows, folder.sentence_index_folder, chosen, identity, engine, "sentence index")
     assert isinstance(search, LexicalSearch)
-    with Progress(f"sentences {settings.sentences}", len(folder.values), "sentences", quiet=quiet) as progress:
+    with Progress(f"sentences {settings.sentence_search}", len(folder.values), "sentences") as progress:
         search.fit(StoredSources(folder))
         progress.update(len(folder.values))
     _publish(search, folder)
@@ -71,7 +71,7 @@ def store_sentences(
 
 def vectors_identity(folder: DatastoreFolder, settings: BuildSettings) -> dict[str, Any]:
     """What sentence vectors depend on."""
-    return origin(folder) | {"sentences": settings.sentences}
+    return origin(folder) | {"sentences": settings.sentence_search}
 
 
 class Vectors:
@@ -115,10 +115,10 @@ def raw_vectors(
 
 
 def _store_vectors(
-    folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings, identity: dict[str, Any], quiet: bool
+    folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings, identity: dict[str, Any]
 ) -> None:
     if not (folder.whitening_path.exists() and _is_whole(folder.sentences_path, identity)):
-        _store_raw_vectors(folder, search, settings, quiet)
+        _store_raw_vectors(folder, search, settings)
         _whiten(folder, search.whitens, identity)
     folder.raw_sentences_path.unlink(missing_ok=True)
 
@@ -140,15 +140,15 @@ def _whiten(folder: DatastoreFolder, wanted: bool, identity: dict[str, Any]) -> 
         writer.finish()
 
 
-def _store_raw_vectors(folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings, quiet: bool) -> None:
+def _store_raw_vectors(folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings) -> None:
     writer = raw_vectors(folder, search, settings, begin=True)
     if writer is None:
         return
     done = writer.progress() or {"batches": 0, "tokens": 0}
-    label, vectors = f"sentences {settings.sentences}", Vectors(folder, search, settings)
+    label, vectors = f"sentences {settings.sentence_search}", Vectors(folder, search, settings)
     shards = cut_shards(folder.values, settings.shard_tokens)
     batches = plan_batches(folder.sources, folder.sources, 2 * settings.batch_tokens, shards)
-    with writer, Progress(label, len(vectors.sources), "sentences", done["tokens"], quiet) as progress:
+    with writer, Progress(label, len(vectors.sources), "sentences", done["tokens"]) as progress:
         with BackgroundWriter([writer], done, writer.checkpoint, settings.checkpoint_seconds) as background:
             for batch in islice(batches, done["batches"], None):
                 background.put(vectors.rows(batch))

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
-from knn_seq.build.codes import metric_of, store_codes
+from knn_seq.build.codes import distance_metric_of, store_codes
 from knn_seq.build.engine import Engine
 from knn_seq.build.index import index_kind
 from knn_seq.build.sentences import store_sentences
 from knn_seq.index import INDEXES
-from knn_seq.index.codec import EXACT, KeyCodec
 from knn_seq.index.recipe import REFINE_KEYS
 from knn_seq.models import Model, Source
 from knn_seq.sentences import SentenceSearch, VectorSearch
 from knn_seq.sentences.base import absolute_spec, sentence_search
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder
+from knn_seq.subset.codec import EXACT, KeyCodec
+
+log = logging.getLogger(__name__)
 
 LARGE = 1_000_000  # sentences: any recipe that is right at all is right for so many
 
 
-def prepare_subsets(path: str | Path, model: Model, settings: BuildSettings, quiet: bool = False) -> bool:
+def prepare_subset(path: str | Path, model: Model, settings: BuildSettings) -> bool:
     """Prepare a finished datastore for subset search, or go on with it.
 
     Args:
         path: The datastore's folder.
         model: The one that its keys were made with.
         settings: Which sentence search, which index of sentence vectors and which codes.
-        quiet: Show no progress.
 
     Returns:
         Whether there was anything to do.
@@ -36,36 +38,39 @@ def prepare_subsets(path: str | Path, model: Model, settings: BuildSettings, qui
     folder = DatastoreFolder(path)
     folder.require_complete()
     with folder.lock():
-        return store_subset(DatastoreFolder(path), model, settings, quiet)
+        return store_subset(DatastoreFolder(path), model, settings)
 
 
 def require_possible(model: Model, settings: BuildSettings, metric: str) -> None:
-    """Raise a `UserError` at once, not after hours, if subset search cannot be prepared with these settings."""
-    search: SentenceSearch = sentence_search(settings.sentences or "encoder", model)
+    """Raise a `KnnSeqError` at once, not after hours, if subset search cannot be prepared with these settings."""
+    search: SentenceSearch = sentence_search(settings.sentence_search or "encoder", model)
     if settings.codes not in ("auto", EXACT):
         KeyCodec(model.dimension, metric, settings.codes.removesuffix(REFINE_KEYS))
     if isinstance(search, VectorSearch):
         text = "1 2 3"
         width = search.encode([Source(text, model.tokenizer.encode_sources([text])[0])]).shape[1]
-        kind, recipe = index_kind(settings.sentence_index, LARGE, width)
+        kind, recipe = index_kind(settings.sentence_index_recipe, LARGE, width)
         INDEXES.get(kind)(width, "l2", recipe)
 
 
-def store_subset(
-    folder: DatastoreFolder, model: Model, settings: BuildSettings, quiet: bool, engine: Engine | None = None
-) -> bool:
+def store_subset(folder: DatastoreFolder, model: Model, settings: BuildSettings, engine: Engine | None = None) -> bool:
     """The same for whoever holds the datastore's lock."""
     manifest = folder.manifest
-    settings = replace(settings, sentences=absolute_spec(settings.sentences or "encoder"))
-    wanted = {"sentences": settings.sentences, "asked_index": settings.sentence_index, "asked_codes": settings.codes}
+    settings = replace(settings, sentence_search=absolute_spec(settings.sentence_search or "encoder"))
+    wanted = {
+        "sentences": settings.sentence_search,
+        "asked_index": settings.sentence_index_recipe,
+        "asked_codes": settings.codes,
+    }
     if all(manifest.subset.get(name) == value for name, value in wanted.items()):
+        log.info("%s is prepared for these subsets already; nothing was done.", folder.path)
         return False
-    require_possible(model, settings, metric_of(folder))
+    require_possible(model, settings, distance_metric_of(folder))
     if manifest.subset:  # its files are about to be replaced one by one
         manifest.subset = {}
         folder.save(manifest)
-    codes = store_codes(folder, settings, getattr(model, "device", "cpu"), quiet)
-    sentence_index = store_sentences(folder, model, settings, quiet, engine)
+    codes = store_codes(folder, settings, getattr(model, "device", "cpu"))
+    sentence_index = store_sentences(folder, model, settings, engine)
     manifest.subset = {**wanted, **codes, "sentence_index": sentence_index}
     folder.save(manifest)
     return True

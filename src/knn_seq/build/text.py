@@ -11,9 +11,9 @@ import numpy as np
 
 from knn_seq.build.tokens import TokenChunk, tokenize
 from knn_seq.corpus import Corpus
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models import PairTokenizer
-from knn_seq.progress import Progress
+from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import Counts, DatastoreFolder, RaggedWriter, TextWriter
 from knn_seq.storage.atomic import read_json, write_json
@@ -22,9 +22,7 @@ PROGRESS_NAME = "text.progress.json"
 TOKENS = {"": np.int32}
 
 
-def store_text(
-    folder: DatastoreFolder, corpus: Corpus, tokenizer: PairTokenizer, settings: BuildSettings, quiet: bool
-) -> Counts:
+def store_text(folder: DatastoreFolder, corpus: Corpus, tokenizer: PairTokenizer, settings: BuildSettings) -> Counts:
     """Write values, sources and text; goes on from the last checkpoint if there is one."""
     checkpoint_path = folder.path / PROGRESS_NAME
     done: dict[str, Any] = read_json(checkpoint_path) if checkpoint_path.exists() else {}
@@ -43,7 +41,7 @@ def store_text(
     if not done.get("complete"):
         workers = settings.workers or os.cpu_count() or 1
         last = time.monotonic()
-        with Progress("text", None, "lines", done=lines, quiet=quiet) as progress:
+        with Progress("text", None, "lines", done=lines) as progress:
             for chunk in tokenize(corpus.lines(lines), tokenizer, settings.max_length, workers):
                 _append(chunk, writers, corpus, settings.strict)
                 rejected.update(bad.reason for bad in chunk.bad)
@@ -54,7 +52,7 @@ def store_text(
                     last = time.monotonic()
         sentences, tokens = writers["values"].checkpoint()[""]
         if not sentences:
-            raise UserError(f"There is no usable sentence pair in {corpus.describe()} ({_reasons(rejected)}).")
+            raise KnnSeqError(f"There is no usable sentence pair in {corpus.describe()} ({_reasons(rejected)}).")
         checkpoint()
         write_json(checkpoint_path, read_json(checkpoint_path) | {"complete": True})
     sentences, tokens = writers["values"].checkpoint()[""]
@@ -66,7 +64,7 @@ def store_text(
 def _append(chunk: TokenChunk, writers: dict[str, Any], corpus: Corpus, strict: bool) -> None:
     if strict and chunk.bad:
         bad = chunk.bad[0]
-        raise UserError(
+        raise KnnSeqError(
             f"Line {bad.line} of {corpus.describe()} is bad ({bad.reason}); without --strict it is left out."
         )
     writers["values"].extend(chunk.targets)

@@ -20,13 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Convert."""
     from knn_seq.cli.options import chosen
-    from knn_seq.errors import UserError
+    from knn_seq.errors import KnnSeqError
     from knn_seq.settings import ModelSettings, override
 
     backend, _, name = arguments.model.partition(":")
     if backend != "fairseq" or not name:
-        raise UserError(f"Only fairseq's models can be converted, given as fairseq:PATH, not {arguments.model}.")
-    from knn_seq.models.fairseq import convert
+        raise KnnSeqError(f"Only fairseq's models can be converted, given as fairseq:PATH, not {arguments.model}.")
+    from knn_seq.fairseq.backend import convert
 
     convert(name, arguments.folder, override(ModelSettings(arguments.model), chosen(arguments, ModelSettings)))
     print(f"{arguments.folder} is written; use it as --model fairseq:{arguments.folder}")

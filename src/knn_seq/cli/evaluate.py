@@ -11,11 +11,12 @@ from knn_seq.cli.options import (
     add_corpus_options,
     add_decoding_options,
     add_model_options,
+    add_quiet_option,
     add_search_options,
 )
 from knn_seq.cli.searched import add_searched_options, open_translator
 from knn_seq.cli.systems import open_systems, parse_systems
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 if TYPE_CHECKING:
     from knn_seq.metrics import Metric
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser)
     add_decoding_options(parser)
     add_model_options(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add_quiet_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -72,10 +73,13 @@ def run(arguments: argparse.Namespace) -> None:
         test.references,
         open_systems(translator, systems or {"knn": {}}),
         metrics,
-        quiet=arguments.quiet,
     )
     print(comparison.table())
-    searched = {"memory": arguments.memory} if arguments.store is None else {"datastore": arguments.store}
+    searched = (
+        {"translation_memory": arguments.translation_memory}
+        if arguments.store is None
+        else {"datastore": arguments.store}
+    )
     if arguments.json:
         report = {**searched, "model": absolute_name(translator.model.settings.name), "test": test.description}
         write_json(Path(arguments.json), report | {"decoding": asdict(translator.decoding)} | comparison.to_dict())
@@ -91,7 +95,7 @@ def _metrics(arguments: argparse.Namespace) -> list[Metric]:
 
     names = dict.fromkeys(name.strip().lower() for name in arguments.metrics.split(","))
     if arguments.comet_model is not None and "comet" not in names:
-        raise UserError("--comet-model is for the metric comet: name it among --metrics, or leave it out.")
+        raise KnnSeqError("--comet-model is for the metric comet: name it among --metrics, or leave it out.")
     options = {"comet": {"model": arguments.comet_model}} if arguments.comet_model is not None else {}
     metrics = [METRICS.get(name)(**options.get(name, {})) for name in names]
     for metric in metrics:

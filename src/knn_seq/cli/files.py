@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from knn_seq.cli.options import columns_of
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 
 class TestSet(NamedTuple):
@@ -31,17 +31,17 @@ def read_test_set(arguments: argparse.Namespace, name: str) -> TestSet:
     )
     pairs = [line for line in corpus if isinstance(line, SentencePair)]
     if not pairs:
-        raise UserError(f"There is no usable sentence pair in {corpus.describe()}.")
+        raise KnnSeqError(f"There is no usable sentence pair in {corpus.describe()}.")
     return TestSet([pair.source for pair in pairs], [pair.target for pair in pairs], corpus.describe())
 
 
 def require_writable(*names: str | None) -> None:
-    """Raise a `UserError` if one of these files, those that are given, could not be written."""
+    """Raise a `KnnSeqError` if one of these files, those that are given, could not be written."""
     for path in map(Path, filter(None, names)):
         folder = path.resolve().parent
         if not folder.is_dir():
-            raise UserError(f"The folder of {path} does not exist.")
+            raise KnnSeqError(f"The folder of {path} does not exist.")
         if path.is_dir() or not os.access(folder, os.W_OK):
-            raise UserError(
+            raise KnnSeqError(
                 f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'its folder is read-only'}."
             )

@@ -6,25 +6,35 @@ import argparse
 from typing import TYPE_CHECKING
 
 from knn_seq.cli.engines import ENGINE_OPTIONS, add_engine_options
-from knn_seq.cli.options import add_model_options, add_subset_options, chosen
+from knn_seq.cli.options import (
+    add_index_build_options,
+    add_model_options,
+    add_quiet_option,
+    add_subset_options,
+    chosen,
+    given_flag,
+)
+from knn_seq.errors import InvalidSetting
 
 if TYPE_CHECKING:
+    from knn_seq.datastore import Datastore
     from knn_seq.storage import DatastoreFolder
 
 HELP = "build, check, list or remove indexes of a datastore, or prepare it for subset search"
-EXAMPLE = 'knn-seq index store/ --index "OPQ64,IVF4096_HNSW32,PQ64" --check'
+EXAMPLE = 'knn-seq index store/ --index-recipe "OPQ64,IVF4096_HNSW32,PQ64" --check'
 PARTS = ("ivf_lists", "hnsw_edges", "pq_subspaces", "opq", "pca", "transformed_dimension")
+BUILD_OPTIONS = ("distance_metric", "memory_limit", *ENGINE_OPTIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("store", help="the datastore's folder; with no option its indexes are listed")
     build = parser.add_argument_group("build", "Another index of the same keys, beside those that are there.")
-    build.add_argument("--index", metavar="RECIPE", help='"auto", a faiss factory string, or the name of another index')
-    build.add_argument("--metric", choices=("l2", "ip", "cosine"), help="(default: as the datastore was built)")
-    build.add_argument("--memory", metavar="SIZE", help="it may take, such as 8GB (default: half of what is free)")
-    build.add_argument("--default", action="store_true", help="let translations use it, or that of --name, from now on")
-    parts = parser.add_argument_group("instead of --index", "A faiss index by its parts.")
+    add_index_build_options(build)
+    build.add_argument(
+        "--as-default", action="store_true", help="let translations use it, or that of --name, from now on"
+    )
+    parts = parser.add_argument_group("instead of --index-recipe", "A faiss index by its parts.")
     parts.add_argument("--ivf-lists", type=int, metavar="N", help="inverted lists")
     parts.add_argument(
         "--hnsw-edges", type=int, metavar="N", help="of the graph that finds lists, or keys without them"
@@ -35,15 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parts.add_argument("--transformed-dimension", type=int, metavar="D", help="of rotated or projected keys")
     add_subset_options(parser)
     check = parser.add_argument_group("check", "Recall and speed on some of the datastore's own keys.")
-    check.add_argument("--check", action="store_true", help="compare with exact search")
+    check.add_argument("--check", action="store_true", help="compare with exact search; uses --index-option too")
     check.add_argument("-k", type=int, default=64, help="neighbours (default 64)")
     check.add_argument("--queries", type=int, default=256, help="keys that are asked for (default 256)")
-    check.add_argument("--nprobe", type=int, help="inverted lists visited for a query")
-    check.add_argument(
-        "--reach", type=float, metavar="TIMES", help="visit no list that is so many times as far as the nearest"
-    )
-    check.add_argument("--ef-search", type=int, help="candidates that a walk over a graph keeps")
-    check.add_argument("--refine-factor", type=int, help="times k candidates that are ranked anew")
     parser.add_argument(
         "--name", help="of the index to build (default: its recipe), or to check (default: that in use)"
     )
@@ -51,40 +55,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_options(parser)
     add_model_options(parser)
     parser.add_argument("--remove", metavar="NAME", help="remove the index of that name")
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add_quiet_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Do what was asked for."""
-    from knn_seq.errors import UserError
-    from knn_seq.index.manage import choose_index, remove_index
+    from knn_seq.datastore import Datastore
     from knn_seq.storage import DatastoreFolder
 
-    recipe, store = _recipe(arguments), DatastoreFolder(arguments.store)
-    if arguments.sentences:
-        _prepare_subsets(arguments)
-        if not recipe and not arguments.check:
-            return
-    elif arguments.codes or arguments.sentence_index:
-        raise UserError("--codes and --sentence-index are for subset search: give --sentences, too.")
-    if arguments.remove is not None:
-        if recipe or arguments.check or arguments.default:
-            raise UserError("--remove goes with no other action: give it alone.")
-        remove_index(store, arguments.remove)
+    recipe = _recipe(arguments)
+    _require_consistent(arguments, recipe)
+    if not (arguments.sentence_search or arguments.remove or recipe or arguments.as_default or arguments.check):
+        print(describe(DatastoreFolder(arguments.store)))
         return
-    name = arguments.name
+    store, name = Datastore(arguments.store), arguments.name
+    if arguments.sentence_search:
+        _prepare_subset(store, arguments)
+    if arguments.remove is not None:
+        store.remove_index(arguments.remove)
     if recipe:
-        name = _build(arguments, recipe)
-    elif arguments.memory or arguments.metric or any(getattr(arguments, name) is not None for name in ENGINE_OPTIONS):
-        raise UserError("--memory, --metric and --engine are for an index that is built: give --index, too.")
-    elif arguments.default:
-        if name is None:
-            raise UserError("--default makes the index of --name the default one: give its name.")
-        choose_index(store, name)
+        name = _build(store, arguments, recipe)
+    elif arguments.as_default:
+        store.set_default_index(name)
     if arguments.check:
-        _check(arguments, DatastoreFolder(arguments.store), name)
-    elif not recipe and not arguments.default:
-        print(describe(store))
+        print(store.check_index(name, arguments.k, arguments.queries, arguments.index_options))
+
+
+def _require_consistent(arguments: argparse.Namespace, recipe: str | None) -> None:
+    """Raise an `InvalidSetting` if options were given that have nothing to do."""
+    if not arguments.sentence_search and (arguments.codes or arguments.sentence_index_recipe):
+        raise InvalidSetting("--codes and --sentence-index-recipe are for subset search: give --sentence-search, too.")
+    if arguments.remove is not None and (recipe or arguments.check or arguments.as_default):
+        raise InvalidSetting("--remove goes with no other action: give it alone.")
+    if not recipe and (flag := given_flag(arguments, BUILD_OPTIONS)):
+        raise InvalidSetting(f"{flag} is for an index that is built: give --index-recipe, too.")
+    if not recipe and arguments.as_default and arguments.name is None:
+        raise InvalidSetting("--as-default makes the index of --name the default one: give its name.")
 
 
 def describe(store: DatastoreFolder) -> str:
@@ -95,7 +101,7 @@ def describe(store: DatastoreFolder) -> str:
 
 
 def _line(name: str, index: dict[str, object], default: bool) -> str:
-    from knn_seq.sizes import format_bytes
+    from knn_seq.runtime.sizes import format_bytes
 
     entries, memory = index.get("entries"), index.get("memory")
     recipe = "" if index.get("recipe") in (None, name) else f" {index['recipe']}"
@@ -108,39 +114,27 @@ def _line(name: str, index: dict[str, object], default: bool) -> str:
 
 
 def _recipe(arguments: argparse.Namespace) -> str | None:
-    from knn_seq.errors import UserError
-    from knn_seq.index.recipe import paper_recipe
-
     parts = {part: getattr(arguments, part) for part in PARTS if getattr(arguments, part) is not None}
     if not parts:
-        return str(arguments.index) if arguments.index is not None else None
-    if arguments.index is not None:
-        raise UserError(
-            f"--index and --{next(iter(parts)).replace('_', '-')} both describe the index: give one of them."
+        return None if arguments.index_recipe is None else str(arguments.index_recipe)
+    if arguments.index_recipe is not None:
+        raise InvalidSetting(
+            f"--index-recipe and --{next(iter(parts)).replace('_', '-')} both describe the index: give one of them."
         )
     for part, value in parts.items():
         if value < 1:
-            raise UserError(f"--{part.replace('_', '-')} must be at least 1, not {value}.")
+            raise InvalidSetting(f"--{part.replace('_', '-')} must be at least 1, not {value}.")
+    from knn_seq.index.recipe import paper_recipe
+
     return paper_recipe(**parts)
 
 
-def _build(arguments: argparse.Namespace, recipe: str) -> str:
-    from knn_seq.build.index import reindex
-    from knn_seq.storage import DatastoreFolder
-
-    name = reindex(
-        arguments.store,
-        index=recipe,
-        name=arguments.name or _plain_name(recipe),
-        metric=arguments.metric,
-        memory=arguments.memory,
-        make_default=arguments.default,
-        quiet=arguments.quiet,
-        **{name: value for name in ENGINE_OPTIONS if (value := getattr(arguments, name)) is not None},
-    )
+def _build(store: Datastore, arguments: argparse.Namespace, recipe: str) -> str:
+    options = {name: getattr(arguments, name) for name in (*BUILD_OPTIONS, "index_options")}
+    given = {name: value for name, value in options.items() if value is not None}
+    name = store.add_index(recipe, arguments.name or _plain_name(recipe), arguments.as_default, **given)
     if not arguments.quiet:
-        manifest = DatastoreFolder(arguments.store).manifest
-        print(_line(name, manifest.indexes[name], name == manifest.default_index))
+        print(_line(name, store.manifest.indexes[name], name == store.manifest.default_index))
     return name
 
 
@@ -149,39 +143,10 @@ def _plain_name(recipe: str) -> str | None:
     return recipe.partition(":")[0] if "/" in recipe else None
 
 
-def _prepare_subsets(arguments: argparse.Namespace) -> None:
-    from dataclasses import replace
+def _prepare_subset(store: Datastore, arguments: argparse.Namespace) -> None:
+    from knn_seq.settings import ModelSettings
 
-    from knn_seq.build.subset import prepare_subsets
-    from knn_seq.datastore import Datastore
-    from knn_seq.models import load_model
-    from knn_seq.settings import BuildSettings, ModelSettings, override
-
-    store = Datastore(arguments.store)
-    wanted = override(store.model_settings, chosen(arguments, ModelSettings))
-    model = load_model(replace(wanted, name=arguments.model or wanted.name))
-    store.require_fitting(model)
-    options = {"sentences": arguments.sentences, "sentence_index": arguments.sentence_index, "codes": arguments.codes}
-    settings = override(BuildSettings(), options)
-    if not prepare_subsets(arguments.store, model, settings, arguments.quiet):
-        print(f"{arguments.store} is prepared for these subsets already; nothing was done.")
-
-
-def _check(arguments: argparse.Namespace, store: DatastoreFolder, name: str | None) -> None:
-    from knn_seq.index import open_index
-    from knn_seq.index.check import check_index
-    from knn_seq.progress import Progress
-    from knn_seq.settings import SearchSettings
-
-    store.require_complete()
-    settings = SearchSettings(
-        index=name,
-        nprobe=arguments.nprobe,
-        reach=arguments.reach,
-        ef_search=arguments.ef_search,
-        refine_factor=arguments.refine_factor,
+    model = store.load_model(arguments.model, **chosen(arguments, ModelSettings))
+    store.prepare_subset(
+        arguments.sentence_search, arguments.sentence_index_recipe or "auto", arguments.codes or "auto", model
     )
-    index = open_index(store, settings)
-    with Progress("exact search", len(store.keys), "keys", quiet=arguments.quiet) as progress:
-        result = check_index(index, store.keys, arguments.k, arguments.queries, on_progress=progress.update)
-    print(result)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import logging
 import os
 import sys
 from collections.abc import Sequence
 
 from knn_seq import __version__
 from knn_seq.cli import build, convert, demo, evaluate, fairseq_dir, index, info, plan, translate, tune
-from knn_seq.errors import UserError
-from knn_seq.threads import wait_politely
+from knn_seq.errors import KnnSeqError
 
 COMMANDS = {
     "plan": plan,
@@ -31,18 +31,18 @@ COMMANDS = {
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         """One sentence, as for every other mistake."""
-        raise UserError(f"{message[0].upper()}{message[1:]}; `{self.prog} --help` shows how.")
+        raise KnnSeqError(f"{message[0].upper()}{message[1:]}; `{self.prog} --help` shows how.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0, or 2 if the user has to mend something."""
-    wait_politely()
+    """Run a command; returns the exit code: 0, or 2 if the user has to fix something."""
     atexit.register(gc.freeze)  # or Python would look at all objects once more before it ends
     try:
         parsed = _parser().parse_args(arguments)
+        _show_messages(logging.WARNING if getattr(parsed, "quiet", False) else logging.INFO)
         parsed.run(parsed)
         sys.stdout.flush()
-    except UserError as error:
+    except KnnSeqError as error:
         print(f"knn-seq: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -52,6 +52,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return 0
+
+
+def _show_messages(level: int) -> None:
+    """Write what the library has to say to standard error."""
+    log = logging.getLogger("knn_seq")
+    log.setLevel(level)
+    for handler in [each for each in log.handlers if isinstance(each, _StderrHandler)]:
+        log.removeHandler(handler)
+    log.addHandler(_StderrHandler())
+
+
+class _StderrHandler(logging.Handler):
+    """Writes plain sentences; warnings say whose they are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "knn-seq: " if record.levelno >= logging.WARNING else ""
+        print(f"{prefix}{record.getMessage()}", file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
+
+from knn_seq.registry import parse_pairs
+
+
+class _StoreOptions(argparse.Action):
+    """Gathers name=value from an option that may be given often."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), **parse_pairs(values)})
+
+
+def add_part_option(group: Any, part: str, example: str) -> None:
+    """An option of a retriever, a combiner or an index, which declares its own."""
+    group.add_argument(
+        f"--{part}-option",
+        dest=f"{part}_options",
+        action=_StoreOptions,
+        metavar="NAME=VALUE",
+        help=f"an option of the {part} itself, {example}; may be given often",
+    )
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +43,7 @@ def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str)
     group.add_argument(
         "--columns", metavar="S,T", help="where source and target are: TSV columns (default 1,2) or JSON keys"
     )
+    group.add_argument("--format", metavar="NAME", help="of the files, where their names do not tell it")
 
 
 def columns_of(text: str | None) -> tuple[int | str, ...] | None:
@@ -36,24 +58,24 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("neighbours", "Without these the datastore's own settings hold.")
     group.add_argument("-k", type=int, help="how many neighbours")
     group.add_argument("--temperature", type=float, help="the larger, the more the farther neighbours count")
-    group.add_argument("--weight", type=float, help="of the neighbours, 0 to 1; 0 is the model alone")
+    group.add_argument("--weight", type=float, help="interpolation weight of neighbours, 0 to 1; 0 is the model alone")
     group.add_argument(
-        "--sure", type=float, metavar="P", help="don't search where the model holds a token at least this likely"
+        "--confidence-threshold",
+        type=float,
+        metavar="P",
+        help="don't search where the model gives a token at least this probability",
     )
     group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
-    group.add_argument("--nprobe", type=int, help="inverted lists visited for a query")
-    group.add_argument(
-        "--reach", type=float, metavar="TIMES", help="visit no list that is so many times as far as the nearest"
-    )
-    group.add_argument("--ef-search", type=int, help="candidates that a walk over a graph keeps")
-    group.add_argument("--refine-factor", type=int, help="times k candidates that are ranked anew")
     group.add_argument("--retriever", help="full, subset, memory, or one of an installed package")
     group.add_argument("--subset-size", type=int, metavar="N", help="sentences that subset and memory search in")
     group.add_argument("--combiner", help="fixed, distance, or one of an installed package")
+    add_part_option(group, "index", "such as nprobe=16")
+    add_part_option(group, "retriever", "such as refine_factor=8 of subset")
+    add_part_option(group, "combiner", "if it has any")
     group.add_argument(
         "--on-index-failure",
         choices=("error", "base"),
-        help="if an index on a server stops answering: stop (default), or go on without neighbours",
+        help="if an index on a server stops answering: stop (default), or continue without neighbours",
     )
 
 
@@ -61,17 +83,33 @@ def add_subset_options(parser: argparse.ArgumentParser) -> None:
     """What subset search needs."""
     group = parser.add_argument_group("subset search", "Search only the sentences that are like the one to translate.")
     group.add_argument(
-        "--sentences",
+        "--sentence-search",
         nargs="?",
         const="encoder",
         metavar="SEARCH",
         help="what finds such sentences: encoder (the model's own; default), bm25, tfidf, transformers:NAME, "
         "sentence-transformers:NAME",
     )
-    group.add_argument("--sentence-index", metavar="RECIPE", help='of sentence vectors (default "auto")')
+    group.add_argument("--sentence-index-recipe", metavar="RECIPE", help='of sentence vectors (default "auto")')
     group.add_argument(
         "--codes", metavar="RECIPE", help='of keys, such as "OPQ64,PQ64" or "Flat" for none (default "auto")'
     )
+
+
+def add_index_build_options(parser: Any) -> None:
+    """Which index is built, and how."""
+    parser.add_argument(
+        "--index-recipe",
+        metavar="RECIPE",
+        help='"auto", a faiss factory string, or NAME or NAME:RECIPE of another index',
+    )
+    parser.add_argument("--distance-metric", choices=("l2", "ip", "cosine"), help="of keys and queries (default l2)")
+    parser.add_argument(
+        "--memory-limit",
+        metavar="SIZE",
+        help="that building the index may take, such as 8GB (default: half of what is free)",
+    )
+    add_part_option(parser, "index", "which it keeps, such as dtype=float16 of torch")
 
 
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:
@@ -88,9 +126,19 @@ def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, help="of sampling")
 
 
+def add_quiet_option(parser: argparse.ArgumentParser) -> None:
+    """How much is said on standard error."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
 def chosen(arguments: argparse.Namespace, *kinds: type) -> dict[str, Any]:
     """The options that were given, of these settings."""
     from dataclasses import fields
 
     names = {field.name for kind in kinds for field in fields(kind)}
     return {name: value for name, value in vars(arguments).items() if name in names and value is not None}
+
+
+def given_flag(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
+    """The first of these options that was given, as it stands on the command line."""
+    return next((f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None), None)

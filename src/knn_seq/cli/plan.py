@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING
 from knn_seq.cli.options import add_model_options, chosen
 
 if TYPE_CHECKING:
-    from knn_seq.index.plan import Plan
+    from knn_seq.plan import Plan
 
 HELP = "tell index, disk, memory, time and recall of a datastore before it is built"
-EXAMPLE = "knn-seq plan --tokens 1e9 --dim 1024 --memory 64GB"
+EXAMPLE = "knn-seq plan --tokens 1e9 --dim 1024 --memory-limit 64GB"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--tokens", required=True, metavar="COUNT", help="target tokens, such as 1e9 or 20M")
     parser.add_argument("--dim", type=int, metavar="D", help="dimension of the keys (default: the model's)")
-    parser.add_argument("--memory", metavar="SIZE", help="it may take, such as 64GB (default: half of what is free)")
-    parser.add_argument("--index", metavar="RECIPE", help='"auto" (default) or a faiss factory string')
-    parser.add_argument("--metric", choices=("l2", "ip", "cosine"), default="l2", help="of the index (default l2)")
+    parser.add_argument(
+        "--memory-limit", metavar="SIZE", help="it may take, such as 64GB (default: half of what is free)"
+    )
+    parser.add_argument("--index-recipe", metavar="RECIPE", help='"auto" (default) or a faiss factory string')
+    parser.add_argument(
+        "--distance-metric", choices=("l2", "ip", "cosine"), default="l2", help="of the index (default l2)"
+    )
     parser.add_argument("--key-dtype", choices=("float16", "float32"), default="float16", help="(default float16)")
     parser.add_argument("--model", metavar="NAME", help="measure how fast this model computes keys, too")
     parser.add_argument("--key-rate", metavar="COUNT", help="tokens a second that a worker computes, if you know it")
@@ -33,34 +37,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure and print."""
-    from knn_seq.errors import UserError
-    from knn_seq.sizes import parse_bytes, parse_count
+    from knn_seq.errors import KnnSeqError
+    from knn_seq.runtime.sizes import parse_bytes, parse_count
 
     entries = parse_count(arguments.tokens)
-    memory = None if arguments.memory is None else parse_bytes(arguments.memory)
+    memory = None if arguments.memory_limit is None else parse_bytes(arguments.memory_limit)
     dimension, key_rate = arguments.dim, None
     if dimension is None and arguments.model is None:
-        raise UserError("The dimension of the keys is not known: give --dim, or --model.")
+        raise KnnSeqError("The dimension of the keys is not known: give --dim, or --model.")
     if arguments.model is not None:
-        from knn_seq.build.key_rate import measure_key_rate
         from knn_seq.models import load_model
+        from knn_seq.plan import measure_key_rate
         from knn_seq.settings import ModelSettings, override
 
         model = load_model(override(ModelSettings(arguments.model), chosen(arguments, ModelSettings)))
         if dimension is not None and dimension != model.dimension:
-            raise UserError(f"The keys of {arguments.model} have dimension {model.dimension}, not {dimension}.")
+            raise KnnSeqError(f"The keys of {arguments.model} have dimension {model.dimension}, not {dimension}.")
         dimension = model.dimension
         key_rate = measure_key_rate(model) if arguments.key_rate is None else None
     if arguments.key_rate is not None:
         key_rate = float(parse_count(arguments.key_rate))
 
-    from knn_seq.index.plan import make_plan
+    from knn_seq.plan import make_plan
 
-    recipe = None if arguments.index == "auto" else arguments.index
+    recipe = None if arguments.index_recipe == "auto" else arguments.index_recipe
     plan = make_plan(
         entries,
         dimension,
-        arguments.metric,
+        arguments.distance_metric,
         memory,
         arguments.key_dtype,
         recipe,
@@ -80,7 +84,7 @@ def to_dict(plan: Plan) -> dict[str, object]:
 
 def describe(plan: Plan) -> str:
     """The plan in a few lines."""
-    from knn_seq.sizes import format_bytes
+    from knn_seq.runtime.sizes import format_bytes
 
     rows = {
         "datastore": f"{plan.entries:,} tokens, keys {plan.dimension} × {plan.key_dtype}, metric {plan.metric}",
@@ -104,7 +108,7 @@ def describe(plan: Plan) -> str:
 
 
 def _budget(plan: Plan) -> str:
-    from knn_seq.sizes import format_bytes
+    from knn_seq.runtime.sizes import format_bytes
 
     budget = format_bytes(plan.memory)
     if plan.lists_on_disk:
@@ -127,7 +131,7 @@ def _time(plan: Plan) -> str:
 
 
 def _search(plan: Plan) -> str:
-    from knn_seq.index.plan import MANY, ONE
+    from knn_seq.plan import MANY, ONE
 
     if plan.search_seconds is None or plan.batch_seconds is None:
         return "not measured"

@@ -10,7 +10,7 @@ from knn_seq.cli.collector import collector_paused
 from knn_seq.cli.options import chosen, columns_of
 
 if TYPE_CHECKING:
-    from knn_seq.translate import Translator
+    from knn_seq.translator import Translator
 
 
 def add_searched_options(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +21,13 @@ def add_searched_options(parser: argparse.ArgumentParser) -> None:
         "translation memory", "Sentence pairs to translate with at once, without a build."
     )
     group.add_argument(
-        "--memory", metavar="FILE", help="instead of a datastore: TSV or JSON lines, gzipped or not; it needs --model"
+        "--translation-memory",
+        metavar="FILE",
+        help="instead of a datastore: TSV or JSON lines, gzipped or not; it needs --model",
     )
-    group.add_argument("--memory-columns", metavar="S,T", help="where its source and target are (see `build --help`)")
+    group.add_argument(
+        "--translation-memory-columns", metavar="S,T", help="where its source and target are (see `build --help`)"
+    )
     group.add_argument("--source-lang", help="for multilingual models; a datastore knows it")
     group.add_argument("--target-lang", help="for multilingual models; a datastore knows it")
     group.add_argument("--prompt", help="what a decoder-only model reads; {source} stands for the sentence")
@@ -33,26 +37,25 @@ def add_searched_options(parser: argparse.ArgumentParser) -> None:
 def open_translator(arguments: argparse.Namespace, ensemble: Sequence[str] = ()) -> Translator:
     """The translator that the options describe."""
     from knn_seq.corpus import open_corpus
-    from knn_seq.errors import UserError
+    from knn_seq.errors import KnnSeqError
     from knn_seq.settings import DecodingSettings, SearchSettings
-    from knn_seq.translate import Translator
+    from knn_seq.translator import Translator
 
     own = {name: getattr(arguments, name) for name in ("source_lang", "target_lang", "prompt")}
     given = {name: value for name, value in own.items() if value is not None}
-    memory = arguments.memory
+    memory, columns = arguments.translation_memory, arguments.translation_memory_columns
     if memory is not None:
-        memory = open_corpus(memory, columns=columns_of(arguments.memory_columns))
-    elif given or arguments.memory_columns is not None:
-        name = next(iter(given), "memory_columns").replace("_", "-")
-        raise UserError(f"--{name} is for a translation memory; a datastore knows its own: leave it out.")
+        memory = open_corpus(memory, columns=columns_of(columns))
+    elif given or columns is not None:
+        name = next(iter(given), "translation_memory_columns").replace("_", "-")
+        raise KnnSeqError(f"--{name} is for a translation memory; a datastore knows its own: leave it out.")
     return Translator(
         arguments.store,
         model=arguments.model,
         ensemble=ensemble,
+        translation_memory=memory,
         device=arguments.device,
         dtype=arguments.dtype,
-        memory=memory,
-        quiet=arguments.quiet,
         **given,
         **chosen(arguments, SearchSettings, DecodingSettings),
     )

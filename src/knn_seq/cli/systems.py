@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 if TYPE_CHECKING:
-    from knn_seq.translate import Translator
+    from knn_seq.translator import Translator
 
 BASE = "base"
 _NAMED = re.compile(r"([^=:]+):(.*)", re.DOTALL)
@@ -23,9 +23,9 @@ def parse_systems(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         match = _NAMED.fullmatch(text.strip())
         name, settings = (match[1].strip(), match[2]) if match else (text.strip(), text)
         if name == BASE:
-            raise UserError(f"The name '{BASE}' is the model's own: call the system '{text}' something else.")
+            raise KnnSeqError(f"The name '{BASE}' is the model's own: call the system '{text}' something else.")
         if name in systems:
-            raise UserError(f"Two systems are called '{name}': put a name and a colon before the settings of one.")
+            raise KnnSeqError(f"Two systems are called '{name}': put a name and a colon before the settings of one.")
         systems[name] = _settings(settings)
     return systems
 
@@ -38,7 +38,7 @@ def _settings(text: str) -> dict[str, Any]:
         if equals:
             last = name.strip().replace("-", "_")
             if last in written:
-                raise UserError(f"The system '{text.strip()}' says {last} twice.")
+                raise KnnSeqError(f"The system '{text.strip()}' says {last} twice.")
             written[last] = value.strip()
         elif number == 0:
             written[last] = part.strip()
@@ -56,26 +56,23 @@ def _value(name: str, text: str) -> Any:
     try:
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (ValueError, KeyError):
-        raise UserError(f"In a system, {name} must be {_KINDS[kind]}, not '{text}'.") from None
+        raise KnnSeqError(f"In a system, {name} must be {_KINDS[kind]}, not '{text}'.") from None
 
 
 def open_systems(translator: Translator, systems: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """All settings of the model alone and of each system; a `UserError` if one of them cannot run.
+    """All settings of the model alone and of each system; a `KnnSeqError` if one of them cannot run.
 
     Args:
         translator: The translator; its settings hold where a system leaves them open.
         systems: What was said of each.
     """
-    from dataclasses import asdict
-
-    from knn_seq.combine import COMBINERS
+    from knn_seq.settings import with_value
 
     every: dict[str, dict[str, Any]] = {BASE: {"weight": 0.0}}
     for name, own in systems.items():
         search, _ = translator.settings(own)
-        COMBINERS.get(search.combiner)
+        translator.decoder.combiner(search)
         if search.weight:
-            translator.retriever(search)
-        given = {setting: value for setting, value in asdict(search).items() if value is not None}
-        every[name] = {**own, **given}
+            translator.decoder.retriever(search)
+        every[name] = {**own, **with_value(search)}
     return every

@@ -11,13 +11,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from knn_seq.cli.options import add_decoding_options, add_model_options, add_search_options
+from knn_seq.cli.options import add_decoding_options, add_model_options, add_quiet_option, add_search_options
 from knn_seq.cli.searched import add_searched_options, open_translator
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 if TYPE_CHECKING:
-    from knn_seq.translate import Translator
-    from knn_seq.translation import Translation
+    from knn_seq.decoding import Translation
+    from knn_seq.translator import Translator
 
 HELP = "translate standard input, a sentence a line"
 EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
@@ -46,12 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search_options(parser)
     add_decoding_options(parser)
     add_model_options(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add_quiet_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Translate chunk by chunk, so that endless input works."""
-    from knn_seq.progress import Progress
+    from knn_seq.runtime.progress import Progress
 
     shown = _neighbours_shown(arguments)
     with ExitStack() as files:
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
         translator = open_translator(arguments, arguments.ensemble)
         target = files.enter_context(_writing(arguments.output)) if arguments.output else sys.stdout
         first = cut = 0
-        with Progress("translate", None, "sentences", quiet=arguments.quiet) as progress:
+        with Progress("translate", None, "sentences") as progress:
             for lines in _chunks(source):
                 translations = translator.translate(lines, on_progress=progress.update)
                 if arguments.explain:
@@ -80,9 +80,9 @@ def _neighbours_shown(arguments: argparse.Namespace) -> int:
     if given is None:
         return NEIGHBOURS
     if not arguments.explain:
-        raise UserError("--explain-neighbours is for explanations: give --explain as well, or leave it out.")
+        raise KnnSeqError("--explain-neighbours is for explanations: give --explain as well, or leave it out.")
     if given < 0:
-        raise UserError(f"--explain-neighbours must be at least 0, not {given}.")
+        raise KnnSeqError(f"--explain-neighbours must be at least 0, not {given}.")
     return given
 
 
@@ -116,7 +116,7 @@ def _reading(name: str) -> Iterator[TextIO]:
         with open(name, encoding="utf-8") as file:
             yield file
     except OSError as error:
-        raise UserError(f"{name} cannot be read: {error.strerror}.") from error
+        raise KnnSeqError(f"{name} cannot be read: {error.strerror}.") from error
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _writing(name: str) -> Iterator[TextIO]:
             yield file
         publish(partial_of(path), path)
     except OSError as error:
-        raise UserError(f"{name} cannot be written: {error.strerror}.") from error
+        raise KnnSeqError(f"{name} cannot be written: {error.strerror}.") from error
 
 
 def _chunks(source: TextIO) -> Iterator[list[str]]:
@@ -138,4 +138,4 @@ def _chunks(source: TextIO) -> Iterator[list[str]]:
         while chunk := list(islice(source, LINES_AT_ONCE)):
             yield [line.rstrip("\r\n") for line in chunk]
     except UnicodeDecodeError as error:
-        raise UserError(f"The input is not UTF-8: {error}.") from error
+        raise KnnSeqError(f"The input is not UTF-8: {error}.") from error

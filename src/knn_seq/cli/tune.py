@@ -10,6 +10,7 @@ from knn_seq.cli.options import (
     add_corpus_options,
     add_decoding_options,
     add_model_options,
+    add_quiet_option,
     add_search_options,
     chosen,
 )
@@ -32,24 +33,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--subset-sizes", metavar="N,N,...", help="to try, for subset and memory (default: the one that is set)"
     )
     group.add_argument(
-        "--find-sure", action="store_true", help="find as well where the model is too sure to search (see --sure)"
+        "--find-confidence-threshold",
+        action="store_true",
+        help="find as well from what probability on the model may decide without a search",
     )
-    group.add_argument(
-        "--as-default", action="store_true", help="make what was tuned the way that `translate` searches by itself"
-    )
+    group.add_argument("--as-default", action="store_true", help="let `translate` use what was tuned by default")
     group.add_argument("--plot", metavar="FILE", help="draw the likelihoods there (default: into the datastore)")
     group.add_argument("--json", metavar="FILE", help="write what was found there, too")
     group.add_argument("--dry-run", action="store_true", help="store nothing in the datastore")
     add_search_options(parser)
     add_decoding_options(parser)
     add_model_options(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    add_quiet_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Tune, print a small table, store what was found."""
-    from knn_seq.datastore import Datastore, tuned_for
-    from knn_seq.errors import UserError
+    from knn_seq.datastore import Datastore
+    from knn_seq.decoding import settings_name
+    from knn_seq.errors import KnnSeqError
     from knn_seq.metrics import METRICS
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.storage.atomic import write_json
@@ -59,9 +61,9 @@ def run(arguments: argparse.Namespace) -> None:
     dev = read_test_set(arguments, "dev")
     for name in ("confirm", "largest_k"):
         if getattr(arguments, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
+            raise KnnSeqError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
     if arguments.plot and Path(arguments.plot).suffix not in PLOTS:
-        raise UserError(f"--plot draws {', '.join(PLOTS)} files, not {arguments.plot}.")
+        raise KnnSeqError(f"--plot draws {', '.join(PLOTS)} files, not {arguments.plot}.")
     metric, sizes = METRICS.get(arguments.metric)(), _sizes(arguments.subset_sizes)
     metric.require()
     translator = open_translator(arguments)
@@ -70,29 +72,28 @@ def run(arguments: argparse.Namespace) -> None:
         dev.sources,
         dev.references,
         metric=metric,
-        sizes=sizes,
+        subset_sizes=sizes,
         largest_k=arguments.largest_k,
         confirm=arguments.confirm,
-        find_sure=arguments.find_sure,
-        quiet=arguments.quiet,
+        find_confidence_threshold=arguments.find_confidence_threshold,
         **chosen(arguments, SearchSettings, DecodingSettings),
     )
     print(tuning.table())
-    if arguments.find_sure and tuning.best.settings.sure is None:
-        print("However sure the model is, not to search would cost too much: --sure stays off.")
+    if arguments.find_confidence_threshold and tuning.best.settings.confidence_threshold is None:
+        print("However confident the model is, not to search would cost too much: --confidence-threshold stays off.")
     store, settings = translator.store, tuning.best.settings
     if arguments.json:
         write_json(Path(arguments.json), tuning.to_dict() | {"dev": dev.description})
     if isinstance(store, Datastore) and not arguments.dry_run:
-        usual = tuned_for(store.search_settings) == tuned_for(settings)
+        usual = settings_name(store.search_settings) == settings_name(settings)
         tuning.keep(store, dev.description, as_default=usual or arguments.as_default)
-        plot = arguments.plot or store.path / f"tuning-{tuned_for(settings).replace('/', '-')}.png"
-        way = [] if usual or arguments.as_default else _options(tuning.chosen, "retriever", "combiner", "index")
-        command = " ".join(["knn-seq translate", str(store.path), *way])
+        plot = arguments.plot or store.path / f"tuning-{settings_name(settings).replace('/', '-')}.png"
+        parts = [] if usual or arguments.as_default else _options(tuning.chosen, "retriever", "combiner", "index")
+        command = " ".join(["knn-seq translate", str(store.path), *parts])
         print(f"Stored in {store.path}; `{command}` uses them. The likelihoods: {plot}.")
     else:
         plot = arguments.plot
-        options = _options(tuning.chosen, "k", "temperature", "weight", "subset_size", "sure")
+        options = _options(tuning.chosen, "k", "temperature", "weight", "subset_size", "confidence_threshold")
         print(f"Nothing was stored: give {' '.join(options)} to use them.")
     if plot:
         _draw(Path(plot), tuning.to_dict())
@@ -105,13 +106,13 @@ def _options(settings: dict[str, object], *names: str) -> list[str]:
 
 
 def _sizes(text: str | None) -> list[int | None]:
-    from knn_seq.errors import UserError
+    from knn_seq.errors import KnnSeqError
 
     if text is None:
         return [None]
     sizes = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
     if min(sizes) < 1:
-        raise UserError(f"--subset-sizes is a list of numbers such as 64,256,512, not '{text}'.")
+        raise KnnSeqError(f"--subset-sizes is a list of numbers such as 64,256,512, not '{text}'.")
     return list(sizes)
 
 

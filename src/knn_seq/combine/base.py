@@ -1,78 +1,110 @@
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from knn_seq.neighbours import Neighbours
-from knn_seq.registry import Registry
+from knn_seq.index import Neighbours
+from knn_seq.registry import Option, Registry, check_options
 from knn_seq.settings import SearchSettings
 
 LARGEST_WEIGHT = 1 - 2**-24  # the float32 below 1
 
 
-class Combiner(ABC):
-    """How neighbours vote for the next token, and how much their vote counts against the model's.
+@dataclass(frozen=True)
+class CombinerInputs:
+    """All that a combiner may look at, a row a query."""
 
-    The mixture itself, p(y) = λ·p_kNN(y) + (1−λ)·p_MT(y), is the same for all; a combiner says what p_kNN and λ are.
-    The settings' weight bears on λ only.
+    queries: Tensor  # (rows, dimension)
+    neighbours: Neighbours  # (rows, k)
+    value_log_probs: Tensor  # (rows, k): log p_MT of each neighbour's value
+    best_log_probs: Tensor  # (rows, n): the largest log p_MT, largest first; n is the combiner's `best_log_probs`
+
+    def to(self, device: torch.device | str) -> CombinerInputs:
+        """The same on another device."""
+        queries, values, best = (part.to(device) for part in (self.queries, self.value_log_probs, self.best_log_probs))
+        return CombinerInputs(queries, self.neighbours.to(device), values, best)
+
+    def rows(self, index: Tensor | slice) -> CombinerInputs:
+        """Those of some rows."""
+        return CombinerInputs(
+            self.queries[index], self.neighbours.rows(index), self.value_log_probs[index], self.best_log_probs[index]
+        )
+
+    def nearest(self, k: int) -> CombinerInputs:
+        """With the first k neighbours of each row."""
+        return CombinerInputs(
+            self.queries, self.neighbours.nearest(k), self.value_log_probs[:, :k], self.best_log_probs
+        )
+
+
+class Combination(NamedTuple):
+    """What a combiner makes of its inputs."""
+
+    weights: Tensor | float  # λ of each row, (rows,), or one for all of them; always less than 1
+    probabilities: Tensor  # (rows, k): the part of p_kNN that each neighbour gives to its value; they sum to 1, or to 0
+
+    def scaled(self, weight: float) -> Combination:
+        """With every λ multiplied by a weight from 0 to 1."""
+        return Combination(self.weights * weight, self.probabilities)
+
+    def row_weights(self) -> Tensor:
+        """λ of each row, (rows,)."""
+        if isinstance(self.weights, Tensor):
+            return self.weights
+        return self.probabilities.new_full((len(self.probabilities),), self.weights)
+
+
+class Combiner(ABC):
+    """Decides how probable neighbours make each token, and how much that counts against the model.
+
+    The mixture, p(y) = λ·p_kNN(y) + (1−λ)·p_MT(y), is the same for all combiners (see `mixture.py`); a combiner says
+    what p_kNN and λ are.  It is opened once and asked at every step, with the settings of the call.
+
+    Args:
+        options: Values of those that `options` declares.
     """
 
+    options: ClassVar[Mapping[str, Option]] = {}
+    best_log_probs: ClassVar[int] = 0  # how many of the model's largest log-probabilities it looks at
     largest_temperature: ClassVar[float] = 4.0  # times the median distance, that is worth trying
 
-    def __init__(self, settings: SearchSettings) -> None:
-        self.settings = settings
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        defaults = {name: option.default for name, option in self.options.items()}
+        owner = f"The combiner {type(self).__name__}"
+        self.option_values = {**defaults, **check_options(owner, self.options, options or {})}
 
-    @abstractmethod
-    def votes(self, neighbours: Neighbours) -> Tensor:
-        """The share of p_kNN that each neighbour brings to its value, (rows, k); a row sums to 1, or to 0 if empty."""
-
-    @abstractmethod
-    def weights(self, neighbours: Neighbours) -> Tensor | float:
-        """λ of each row that has neighbours, (rows,), or one for all of them."""
-
-    def mixture_weights(self, neighbours: Neighbours) -> Tensor:
-        """λ as it enters the mixture, (rows,): 0 without neighbours, and always less than 1."""
-        weight = self._mixture_weight(neighbours)
-        return weight if isinstance(weight, Tensor) else neighbours.distances.new_full((len(neighbours.ids),), weight)
-
-    def _mixture_weight(self, neighbours: Neighbours) -> Tensor | float:
-        """The same, or one for all rows.
-
-        What the neighbours don't vote for must stay possible: their tokens may all be banned later in the search.
-        """
-        weight = self.weights(neighbours)
-        weight = weight.clamp(max=LARGEST_WEIGHT) if isinstance(weight, Tensor) else min(weight, LARGEST_WEIGHT)
-        if neighbours.whole:
-            return weight
-        return torch.where(neighbours.empty, 0.0, weight)
-
-    def combine(self, log_probs: Tensor, neighbours: Neighbours) -> Tensor:
-        """The logarithm of the mixture.
-
-        Only the retrieved tokens are computed; all others shift by log(1−λ).
+    @classmethod
+    def open(cls, store: Any, model: Any, options: Mapping[str, Any]) -> Combiner:
+        """The combiner for what is searched and the model that asks; one that keeps a file in the datastore reads it.
 
         Args:
-            log_probs: log p_MT, (rows, vocabulary), float32; it is written over.
-            neighbours: The neighbours of each row.
-
-        Returns:
-            log p, (rows, vocabulary); a row without neighbours is log p_MT as it was.
+            store: A `DatastoreFolder` or a `TranslationMemory`.
+            model: The model.
+            options: What the user gave of the combiner's own options.
         """
-        weight, values = self._mixture_weight(neighbours), neighbours.values
-        if isinstance(weight, Tensor):
-            weight = weight.unsqueeze(1)
-            log_probs.add_(torch.log1p(-weight))
-        else:
-            log_probs.add_(math.log1p(-weight))
-        retrieved = log_probs.gather(1, values)
-        # Votes for the same token meet in its own place, which is written anew in the end: nothing has to be sorted.
-        votes = self.votes(neighbours).mul(weight)
-        shares = log_probs.scatter_(1, values, 0.0).scatter_add_(1, values, votes).gather(1, values)
-        return log_probs.scatter_(1, values, torch.logaddexp(retrieved, shares.log_()))
+        return cls(options)
+
+    def combine(self, inputs: CombinerInputs, settings: SearchSettings) -> Combination:
+        """λ and p_kNN of each row, as they enter the mixture: λ is 0 without neighbours, and always less than 1.
+
+        What neighbours don't propose must stay possible: their tokens may all be banned later in the search.
+        """
+        weights, probabilities = self._combine(inputs, settings)
+        weights = weights * settings.weight
+        weights = weights.clamp(max=LARGEST_WEIGHT) if isinstance(weights, Tensor) else min(weights, LARGEST_WEIGHT)
+        if inputs.neighbours.complete:
+            return Combination(weights, probabilities)
+        empty = inputs.neighbours.empty
+        return Combination(torch.where(empty, 0.0, weights), probabilities.masked_fill(empty.unsqueeze(1), 0.0))
+
+    @abstractmethod
+    def _combine(self, inputs: CombinerInputs, settings: SearchSettings) -> Combination:
+        """λ for an interpolation weight of 1, and p_kNN; rows without neighbours may hold anything."""
 
 
-COMBINERS: Registry[Combiner] = Registry("combine")
+COMBINERS: Registry[Combiner] = Registry(Combiner, "combine", "combiner")  # type: ignore[type-abstract]

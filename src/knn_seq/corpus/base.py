@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.registry import Registry
 
 
@@ -23,7 +23,7 @@ class CorpusReader(ABC):
         self.columns = tuple(columns or self.default_columns)
         if len(self.columns) != len(self.default_columns):
             wanted = " and ".join(map(str, self.default_columns))
-            raise UserError(
+            raise KnnSeqError(
                 f"Give two columns, of the source and of the target, such as {wanted}."
                 if wanted
                 else "Text files have no columns to choose from: leave the option out."
@@ -38,4 +38,4 @@ class CorpusReader(ABC):
         """
 
 
-CORPUS_FORMATS: Registry[CorpusReader] = Registry("corpus")
+CORPUS_FORMATS: Registry[CorpusReader] = Registry(CorpusReader, "corpus", "corpus format")  # type: ignore[type-abstract]

@@ -11,7 +11,7 @@ from typing import Any
 from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
 from knn_seq.corpus.lines import read_lines
 from knn_seq.corpus.pair import EMPTY_SIDE, NOT_UTF8, TOO_LONG, BadLine, SentencePair
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 HASHED_BYTES = 1 << 20
 END = b"\n"  # stands for the lines of a file that has ended: no line holds its own end
@@ -36,7 +36,7 @@ class Corpus:
         rows = zip_longest(*map(read_lines, self.paths), fillvalue=END)
         for number, row in enumerate(islice(rows, skip, None), skip + 1):
             if END in row:
-                raise UserError(
+                raise KnnSeqError(
                     f"{' and '.join(map(str, self.paths))} do not have the same number of lines: "
                     f"one ends before line {number}."
                 )
@@ -96,11 +96,11 @@ def open_corpus(
         paths = [Path(source), Path(target)]
         format = format or "text"
     else:
-        raise UserError("Give the corpus either as one file with both sides, or as a source file and a target file.")
+        raise KnnSeqError("Give the corpus either as one file with both sides, or as a source file and a target file.")
     kind = CORPUS_FORMATS.get(format)
     if kind.files != len(paths):
         wanted = "one file with both sides" if kind.files == 1 else "a source file and a target file"
-        raise UserError(f"The corpus format '{format}' takes {wanted}.")
+        raise KnnSeqError(f"The corpus format '{format}' takes {wanted}.")
     return Corpus(format, kind(columns), paths)
 
 
@@ -109,19 +109,21 @@ def _format_of(path: Path) -> str:
     for format in CORPUS_FORMATS.names():
         if name.endswith(CORPUS_FORMATS.get(format).suffixes):
             return format
-    raise UserError(f"The name of {path} does not tell its format: give one of {', '.join(CORPUS_FORMATS.names())}.")
+    raise KnnSeqError(f"The name of {path} does not tell its format: give one of {', '.join(CORPUS_FORMATS.names())}.")
 
 
 def _require_readable(path: Path) -> None:
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):  # a pipe can be read only once, and an interrupted build has to read again
-            raise UserError(f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'pipe or device'}: give a regular file.")
+            raise KnnSeqError(
+                f"{path} is a {'folder' if stat.S_ISDIR(mode) else 'pipe or device'}: give a regular file."
+            )
         open(path, "rb").close()
     except FileNotFoundError as error:
-        raise UserError(f"There is no file {path}.") from error
+        raise KnnSeqError(f"There is no file {path}.") from error
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+        raise KnnSeqError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _file_identity(path: Path) -> dict[str, Any]:

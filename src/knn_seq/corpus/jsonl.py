@@ -6,7 +6,7 @@ from typing import Any
 
 from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
 from knn_seq.corpus.pair import MISSING_COLUMN, NOT_JSON, NOT_UTF8
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 
 @CORPUS_FORMATS.register("jsonl")
@@ -19,7 +19,7 @@ class JsonLinesReader(CorpusReader):
     def __init__(self, columns: Sequence[int | str] | None = None) -> None:
         super().__init__(columns)
         if not all(isinstance(column, str) and column for column in self.columns):
-            raise UserError(
+            raise KnnSeqError(
                 "The columns of a JSON lines file are keys such as source and target, "
                 f"not {self.columns[0]} and {self.columns[1]}."
             )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE_BYTES = 1 << 20
@@ -41,4 +41,4 @@ def read_lines(path: Path) -> Iterator[bytes | None]:
                         line = file.readline(MAX_LINE_BYTES)
                     yield None
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read to its end: {error}.") from error
+        raise KnnSeqError(f"{path} cannot be read to its end: {error}.") from error

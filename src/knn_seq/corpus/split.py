@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 
 from knn_seq.corpus.pair import SentencePair
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 
 def split_corpus(
@@ -24,7 +24,7 @@ def split_corpus(
         Train, dev and test, each in the order of the corpus.
     """
     if min(sizes) < 0 or sum(sizes) >= len(pairs):
-        raise UserError(f"{len(pairs)} sentence pairs cannot be split into {sizes[0]} and {sizes[1]} and a rest.")
+        raise KnnSeqError(f"{len(pairs)} sentence pairs cannot be split into {sizes[0]} and {sizes[1]} and a rest.")
     groups: dict[str, list[int]] = {}
     for place, pair in enumerate(pairs):
         groups.setdefault(_normalise(pair.source), []).append(place)

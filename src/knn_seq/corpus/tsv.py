@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
 from knn_seq.corpus.pair import MISSING_COLUMN
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 
 @CORPUS_FORMATS.register("tsv")
@@ -17,7 +17,7 @@ class TsvReader(CorpusReader):
     def __init__(self, columns: Sequence[int | str] | None = None) -> None:
         super().__init__(columns)
         if not all(str(column).isdecimal() and int(column) >= 1 for column in self.columns):
-            raise UserError(
+            raise KnnSeqError(
                 f"The columns of a TSV file are numbers from 1 on, not {self.columns[0]}, {self.columns[1]}."
             )
         source, target = map(int, self.columns)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -12,29 +11,28 @@ from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.evaluate import Comparison, compare
 from knn_seq.explain import explain
 from knn_seq.models import load_model
-from knn_seq.settings import ModelSettings
+from knn_seq.settings import ModelSettings, with_value
 from knn_seq.storage.atomic import write_json
-from knn_seq.translate import Translator
+from knn_seq.translator import Translator
 
 MODEL = "firefox:pt-en"
 TRAINING_SENTENCES = 12_000  # of some 30,000: the build must not take more than a minute or two on two cores
-SHOWN, VOTERS = 5, 2
+SHOWN, SENTENCES = 5, 2
 
 
-def run_demo(folder: Path, json_path: Path | None = None, quiet: bool = False) -> dict[str, Any]:
+def run_demo(folder: Path, json_path: Path | None = None) -> dict[str, Any]:
     """Adapt a Portuguese-English model to the Bible, and show what that does.
 
     Args:
         folder: Where the datastore is built, or found from an earlier run.
         json_path: Where to write the figures.
-        quiet: Show no progress.
     """
     corpus = load_demo_corpus()
     train = folder / "train.tsv"
     write_tsv(train, corpus.train[:TRAINING_SENTENCES])
     print(f"Model {MODEL} (Firefox Translations), greedy; domain: the Bible; {len(corpus.test)} held-out verses.")
     model = load_model(ModelSettings(MODEL))
-    built = build_datastore(folder / "store", model, open_corpus(train), quiet=quiet)
+    built = build_datastore(folder / "store", model, open_corpus(train))
     if not built:
         print(f"The datastore in {folder / 'store'} is there from an earlier run; it is used again.")
     store = Datastore(folder / "store")
@@ -48,8 +46,7 @@ def run_demo(folder: Path, json_path: Path | None = None, quiet: bool = False) -
         translator,
         [pair.source for pair in corpus.test],
         [pair.target for pair in corpus.test],
-        {"base": {"weight": 0.0}, "knn": {name: value for name, value in asdict(search).items() if value is not None}},
-        quiet=quiet,
+        {"base": {"weight": 0.0}, "knn": with_value(search)},
     )
     print(comparison.table())
     base, knn = comparison.systems
@@ -63,10 +60,10 @@ def run_demo(folder: Path, json_path: Path | None = None, quiet: bool = False) -
 
 
 def show_examples(translator: Translator, comparison: Comparison, test: list[SentencePair]) -> None:
-    """Print translations side by side, and the training sentences that voted most for each."""
+    """Print translations side by side, and the training sentences that contributed most to each."""
     base, knn = comparison.systems
     changed = [i for i in range(len(test)) if base.translations[i] != knn.translations[i]]
-    # Spread over the test set; of middling length, so that they are read at a glance.
+    # From all over the test set; of middling length, so that they are read at a glance.
     readable = [i for i in changed if 60 <= len(test[i].source) <= 160] or changed or list(range(len(test)))
     step = max(1, len(readable) // SHOWN)
     for i in readable[::step][:SHOWN]:
@@ -75,9 +72,9 @@ def show_examples(translator: Translator, comparison: Comparison, test: list[Sen
         _print("kNN-MT", knn.translations[i])
         _print("reference", test[i].target)
         explanation = explain(translator, [knn.translations[i]])[0]
-        for sentence, mass in explanation.sentences()[:VOTERS]:
+        for sentence, mass in explanation.sentences()[:SENTENCES]:
             source, target = translator.store.texts[sentence]
-            _print("voted", f"({mass:.1f} tokens) {target}  ←  {source}")
+            _print("example", f"({mass:.1f} tokens) {target}  ←  {source}")
         print()
 
 

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.evaluate.comparison import Comparison, System
 from knn_seq.explain import changed_tokens
 from knn_seq.metrics import METRICS, Metric
-from knn_seq.progress import Progress
-from knn_seq.stopwatch import Stopwatch
-from knn_seq.translate import Translator
+from knn_seq.runtime.progress import Progress
+from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.settings import with_value
+from knn_seq.translator import Translator
 
 
 def compare(
@@ -20,7 +21,6 @@ def compare(
     references: Sequence[str],
     systems: Mapping[str, Mapping[str, Any]],
     metrics: Sequence[str | Metric] = ("bleu", "chrf"),
-    quiet: bool = False,
 ) -> Comparison:
     """Translate the same sentences with each system and score them.
 
@@ -30,16 +30,15 @@ def compare(
         references: Their reference translations.
         systems: The settings of each system, by name; the first is what the others are compared with.
         metrics: Names of metrics, or metrics.
-        quiet: Show no progress.
     """
     if not sources or not systems:
-        raise UserError("There is nothing to compare: give sentences and systems.")
+        raise KnnSeqError("There is nothing to compare: give sentences and systems.")
     if len(sources) != len(references):
-        raise UserError(f"There are {len(sources):,} sentences, but {len(references):,} references.")
+        raise KnnSeqError(f"There are {len(sources):,} sentences, but {len(references):,} references.")
     asked = [METRICS.get(metric)() if isinstance(metric, str) else metric for metric in metrics]
     for metric in asked:
         metric.require()
-    timed = [_timed(translator, sources, name, dict(settings), quiet) for name, settings in systems.items()]
+    timed = [_timed(translator, sources, name, dict(settings)) for name, settings in systems.items()]
     translations = {system.name: system.translations for system in timed}
     scores = {metric.name: metric.scores(translations, references, sources) for metric in asked}
     return Comparison(
@@ -52,13 +51,13 @@ def compare(
     )
 
 
-def _timed(translator: Translator, sources: Sequence[str], name: str, settings: dict[str, Any], quiet: bool) -> System:
+def _timed(translator: Translator, sources: Sequence[str], name: str, settings: dict[str, Any]) -> System:
     """The system without its scores."""
     search, decoding = translator.settings(settings)
     # The first batch of a process is slow for reasons of its own; it must not count against one system.
     translator.translate(sources[: decoding.batch_size], **settings)
     stopwatch = Stopwatch(getattr(translator.model, "device", "cpu"))
-    with Progress(f"translate ({name})", len(sources), "sentences", quiet=quiet) as progress:
+    with Progress(f"translate ({name})", len(sources), "sentences") as progress:
         translator.stopwatch = stopwatch
         try:
             start = time.perf_counter()
@@ -74,5 +73,5 @@ def _timed(translator: Translator, sources: Sequence[str], name: str, settings: 
         scores={},
         seconds=seconds,
         shares={"model": 1 - sum(shares.values()), **shares},
-        changed_tokens=changed_tokens(translator, translations, **asdict(search)) if search.weight else [],
+        changed_tokens=changed_tokens(translator, translations, **with_value(search)) if search.weight else [],
     )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from knn_seq.decoding import Translation
 from knn_seq.metrics import Score
-from knn_seq.translation import Translation
 
 PARTS = ("model", "search", "combination")  # of the time that a system takes
 

@@ -1,6 +1,6 @@
 """Which examples a translation came from."""
 
-from knn_seq.explain.evidence import Evidence, Explanation, Vote, to_dicts
-from knn_seq.explain.trace import changed_tokens, explain
+from knn_seq.explain.explain import changed_tokens, explain
+from knn_seq.explain.explanation import Explanation, RetrievedToken, TokenExplanation, to_dicts
 
-__all__ = ["Evidence", "Explanation", "Vote", "changed_tokens", "explain", "to_dicts"]
+__all__ = ["Explanation", "RetrievedToken", "TokenExplanation", "changed_tokens", "explain", "to_dicts"]

@@ -1,15 +1,18 @@
 """The nearest keys of a query: SearchIndex and its implementations, a file per library."""
 
-from knn_seq.index.base import INDEXES, METRICS, SearchIndex, SearchResult
-from knn_seq.index.open import open_index
+from knn_seq.index.base import DISTANCE_METRICS, INDEXES, SearchIndex, SearchResult
+from knn_seq.index.neighbours import Neighbours
 from knn_seq.index.recipe import default_recipe, paper_recipe, training_size
+from knn_seq.index.stored import discard_index, open_index
 
 __all__ = [
+    "DISTANCE_METRICS",
     "INDEXES",
-    "METRICS",
+    "Neighbours",
     "SearchIndex",
     "SearchResult",
     "default_recipe",
+    "discard_index",
     "open_index",
     "paper_recipe",
     "training_size",

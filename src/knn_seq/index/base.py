@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.registry import Registry
 from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json, write_json
 
-METRICS = ("l2", "ip", "cosine")
+DISTANCE_METRICS = ("l2", "ip", "cosine")
 DESCRIPTION = "index.json"
 TRAINING_COPIES = 6  # of the sample that training holds at a time, at the most
 CHUNK_BYTES = 64 << 20  # of vectors that are converted to float32 at a time
@@ -51,15 +51,15 @@ class SearchIndex(ABC):
     file_name: ClassVar[str] = "index.bin"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
-        if metric not in METRICS:
-            raise UserError(f"There is no metric '{metric}': choose from {', '.join(METRICS)}.")
+        if metric not in DISTANCE_METRICS:
+            raise KnnSeqError(f"There is no metric '{metric}': choose from {', '.join(DISTANCE_METRICS)}.")
         for option in options:
             if option not in self.default_options:
                 known = ", ".join(self.default_options) or "none"
-                raise UserError(f"{type(self).__name__} has no option '{option}': it has {known}.")
+                raise KnnSeqError(f"{type(self).__name__} has no option '{option}': it has {known}.")
         self.dimension, self.metric, self.recipe = dimension, metric, recipe
         self.options: dict[str, Any] = {**self.default_options, **options}
-        self.to_change = True  # what is loaded for searching only may stay on the disk
+        self.writable = True  # what is loaded for searching only may stay on the disk
         self.removed = False  # whether entries were taken out, so that numbers are no longer used up to the size
 
     @classmethod
@@ -86,7 +86,7 @@ class SearchIndex(ABC):
         index = cls(dimension, metric, cls.complete_recipe(recipe, entries, dimension, metric), **options)
         index.train_on_sample(keys, sample_seed)
         if index.needs_keys:
-            index.lend_keys(keys)
+            index.attach_keys(keys)
         for chunk in index._chunks(entries):
             index.add(keys[chunk])
             if on_progress is not None:
@@ -123,19 +123,25 @@ class SearchIndex(ABC):
         """
         self._require_shape(keys)
         if ids is None and self.removed:
-            raise UserError("Entries were removed from the index: keys that are added now need ids.")
+            raise KnnSeqError("Entries were removed from the index: keys that are added now need ids.")
         first = len(self)
         numbers = torch.arange(first, first + len(keys)) if ids is None else torch.as_tensor(ids).to("cpu", torch.int64)
         if numbers.shape != (len(keys),) or bool((numbers < 0).any()):
-            raise UserError(f"{len(keys)} keys need as many ids, none of them negative.")
+            raise KnnSeqError(f"{len(keys)} keys need as many ids, none of them negative.")
         for chunk in self._chunks(len(keys)):
             self._add(self._prepared(keys[chunk]), numbers[chunk])
 
-    def search(self, queries: Vectors, k: int) -> SearchResult:
-        """The k nearest entries of each query, (n, dimension), on the device of the queries."""
+    def search(self, queries: Vectors, k: int, options: Mapping[str, Any] | None = None) -> SearchResult:
+        """The k nearest entries of each query, (n, dimension), on the device of the queries.
+
+        Args:
+            queries: (n, dimension).
+            k: How many.
+            options: Other search options than the index was opened with, for this search.
+        """
         self._require_shape(queries)
         if k < 1:
-            raise UserError(f"k must be at least 1, not {k}.")
+            raise KnnSeqError(f"k must be at least 1, not {k}.")
         prepared = self._prepared(queries, "query")
         possible = min(k, len(self)) if len(prepared) else 0
         near, found = self._search(prepared, possible) if possible else (prepared[:, :0], prepared[:, :0])
@@ -155,7 +161,7 @@ class SearchIndex(ABC):
         """
         numbers = torch.as_tensor(ids)
         if numbers.ndim != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
-            raise UserError("The ids of the entries to remove must be whole numbers in one row.")
+            raise KnnSeqError("The ids of the entries to remove must be whole numbers in one row.")
         before = len(self)
         self._remove(torch.from_numpy(np.unique(numbers.to("cpu", torch.int64).numpy())))
         self.removed |= len(self) < before
@@ -178,12 +184,12 @@ class SearchIndex(ABC):
         write_json(folder / DESCRIPTION, {**self.describe(), "bytes": size})
 
     @classmethod
-    def load(cls, folder: Path, to_change: bool = False, **search_options: Any) -> SearchIndex:
+    def load(cls, folder: Path, writable: bool = False, **search_options: Any) -> SearchIndex:
         """The index that `save` wrote.
 
         Args:
             folder: Where it was saved.
-            to_change: Entries will be added or merged, so none may be mapped from the disk.
+            writable: Entries will be added or merged, so none may be mapped from the disk.
             **search_options: Other ones than it was saved with.
         """
         path = folder / cls.file_name
@@ -191,23 +197,25 @@ class SearchIndex(ABC):
             description = read_json(folder / DESCRIPTION)
             size = path.stat().st_size
         except FileNotFoundError as error:
-            raise UserError(f"There is no whole index in {folder} ({error.filename} is missing): build it.") from error
+            raise KnnSeqError(
+                f"There is no whole index in {folder} ({error.filename} is missing): build it."
+            ) from error
         try:
             expected = description["bytes"]
             known = {name: description[name] for name in ("dimension", "metric", "recipe")}
             options = {**description["options"], **search_options}
         except (KeyError, TypeError) as error:
-            raise UserError(f"{folder / DESCRIPTION} does not describe an index: build the index again.") from error
+            raise KnnSeqError(f"{folder / DESCRIPTION} does not describe an index: build the index again.") from error
         if size != expected:
-            raise UserError(f"{path} is damaged ({size:,} bytes instead of {expected:,}): build the index again.")
+            raise KnnSeqError(f"{path} is damaged ({size:,} bytes instead of {expected:,}): build the index again.")
         index = cls(**known, **options)
-        index.to_change = to_change
+        index.writable = writable
         index._load(path)
         index.removed = bool(description.get("removed"))
         return index
 
     @classmethod
-    def forget(cls, folder: Path, kept: Path | None = None) -> None:
+    def delete_external(cls, folder: Path, kept: Path | None = None) -> None:
         """Let go of what a saved index holds outside of its folder, before that is deleted.
 
         Args:
@@ -258,9 +266,9 @@ class SearchIndex(ABC):
         """Whether it ranks by the stored keys, so that it has to be lent them."""
         return False
 
-    def lend_keys(self, keys: NDArray[Any]) -> None:
+    def attach_keys(self, keys: NDArray[Any]) -> None:
         """Let the index read the keys that it was made of, (entries, dimension); the id of an entry is its row."""
-        raise UserError(f"{type(self).__name__} does not rank by stored keys: it needs none.")
+        raise KnnSeqError(f"{type(self).__name__} does not rank by stored keys: it needs none.")
 
     @property
     def mergeable(self) -> bool:
@@ -274,7 +282,7 @@ class SearchIndex(ABC):
 
     def clear(self) -> None:
         """Forget all entries, and nothing that was learned; for mergeable indexes."""
-        raise UserError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
+        raise KnnSeqError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
 
     def part(self) -> SearchIndex:
         """This index, trained and empty, as it is filled with some of the entries to be saved and merged with others.
@@ -285,11 +293,11 @@ class SearchIndex(ABC):
 
     def merge(self, parts: Sequence[Path]) -> None:
         """Take over all entries of saved parts of this trained, empty index, in their order; for mergeable indexes."""
-        raise UserError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
+        raise KnnSeqError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
 
     def merge_on_disk(self, parts: Sequence[Path], folder: Path) -> None:
         """Merge saved parts into that folder without holding them in memory; for those that can stay on disk."""
-        raise UserError(f"{type(self).__name__} has to lie in memory: it cannot be merged on disk.")
+        raise KnnSeqError(f"{type(self).__name__} has to lie in memory: it cannot be merged on disk.")
 
     def training_size(self, entries: int) -> int:
         """How many keys of so many `build` trains on; 0: there is nothing to learn."""
@@ -309,7 +317,7 @@ class SearchIndex(ABC):
 
     def _remove(self, ids: Tensor) -> None:
         """Take out the entries with these ids, (n,) int64 on the CPU, sorted; some may not be there."""
-        raise UserError(f"{type(self).__name__} cannot remove entries: build the index again without them.")
+        raise KnnSeqError(f"{type(self).__name__} cannot remove entries: build the index again without them.")
 
     @abstractmethod
     def _save(self, path: Path) -> None:
@@ -326,7 +334,7 @@ class SearchIndex(ABC):
     def _require_shape(self, vectors: Vectors) -> None:
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             shape = " × ".join(map(str, vectors.shape))
-            raise UserError(f"The index takes vectors of dimension {self.dimension}, a row each, not {shape}.")
+            raise KnnSeqError(f"The index takes vectors of dimension {self.dimension}, a row each, not {shape}.")
 
     def _prepared(self, vectors: Vectors, what: str = "key") -> Tensor:
         if isinstance(vectors, np.ndarray):
@@ -335,8 +343,8 @@ class SearchIndex(ABC):
         # One sum tells nearly always: only where it is not finite is each of the numbers looked at.
         if not math.isfinite(vectors.sum()) and not (finite := vectors.isfinite().all(dim=1)).all():
             row = int(finite.logical_not().nonzero()[0])
-            raise UserError(f"The {what} in row {row} has a value that is not a finite number: check the model.")
+            raise KnnSeqError(f"The {what} in row {row} has a value that is not a finite number: check the model.")
         return F.normalize(vectors, dim=1) if self.metric == "cosine" else vectors
 
 
-INDEXES: Registry[SearchIndex] = Registry("index")
+INDEXES: Registry[SearchIndex] = Registry(SearchIndex, "index", "index")  # type: ignore[type-abstract]

@@ -11,7 +11,8 @@ import platform
 import sys
 from pathlib import Path
 
-CPUINFO = Path("/proc/cpuinfo")
+from knn_seq.runtime.environment import CPUINFO, cpu_flags
+
 VARIABLE = "OPENBLAS_CORETYPE"
 KERNELS = {  # best first: the CPU flags that OpenBLAS's kernels of that name need
     "SkylakeX": {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"},
@@ -35,12 +36,3 @@ def choose_kernels(cpuinfo: Path = CPUINFO) -> str | None:
             os.environ[VARIABLE] = name
             return name
     return None
-
-
-def cpu_flags(cpuinfo: Path = CPUINFO) -> set[str]:
-    """What the CPU can do, in the words of Linux; nothing where it does not tell."""
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return set()
-    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())

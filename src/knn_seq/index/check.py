@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index.base import SearchIndex, SearchResult
 from knn_seq.index.exact import exact_search
 
@@ -45,6 +45,7 @@ def check_index(
     queries: int = 256,
     seed: int = 0,
     on_progress: Callable[[int], None] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> IndexCheck:
     """Recall and speed on a random sample of the keys themselves, each asked for its neighbours without itself.
 
@@ -57,26 +58,32 @@ def check_index(
         queries: How many.
         seed: Chooses them.
         on_progress: Called with the number of keys after each block that was read.
+        options: Of the searches.
     """
     entries = len(keys)
     if len(index) != entries:
-        raise UserError(f"The index has {len(index):,} entries and there are {entries:,} keys: build the index again.")
+        raise KnnSeqError(
+            f"The index has {len(index):,} entries and there are {entries:,} keys: build the index again."
+        )
     if k < 1 or queries < 1:
-        raise UserError(f"A check needs at least 1 neighbour and 1 query, not {k} and {queries}.")
+        raise KnnSeqError(f"A check needs at least 1 neighbour and 1 query, not {k} and {queries}.")
     if entries < 2:
-        raise UserError(f"A check needs keys that have neighbours, and there is {entries} of them.")
+        raise KnnSeqError(f"A check needs keys that have neighbours, and there is {entries} of them.")
     k, queries = min(k, entries - 1), min(queries, entries)
     rows = np.sort(np.random.default_rng(seed).choice(entries, queries, replace=False))
     asked, itself = np.asarray(keys[rows], np.float32), torch.from_numpy(rows)
     nearest = exact_search(keys, asked, k, index.metric, on_progress, exclude=itself)
-    found = _without(index.search(asked, k + 1), itself, k)  # a first search also warms what the timed ones read
+    found = _without(
+        index.search(asked, k + 1, options), itself, k
+    )  # a first search also warms what the timed ones read
     return IndexCheck(
         recall=_recall(found, nearest, keys, asked, index.metric),
         k=k,
         queries=queries,
         entries=entries,
-        milliseconds=_milliseconds(index, [asked], k) / queries,
-        milliseconds_alone=_milliseconds(index, [query[None] for query in asked[:ALONE]], k) / min(queries, ALONE),
+        milliseconds=_milliseconds(index, [asked], k, options) / queries,
+        milliseconds_alone=_milliseconds(index, [query[None] for query in asked[:ALONE]], k, options)
+        / min(queries, ALONE),
     )
 
 
@@ -98,8 +105,10 @@ def _recall(found: Tensor, nearest: SearchResult, keys: NDArray[Any], asked: NDA
     return float(hits.float().mean())
 
 
-def _milliseconds(index: SearchIndex, batches: list[NDArray[np.float32]], k: int) -> float:
+def _milliseconds(
+    index: SearchIndex, batches: list[NDArray[np.float32]], k: int, options: Mapping[str, Any] | None
+) -> float:
     start = time.perf_counter()
     for batch in batches:
-        index.search(batch, k)
+        index.search(batch, k, options)
     return 1000 * (time.perf_counter() - start)

@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index.base import INDEXES, SearchIndex
 from knn_seq.index.faiss_library import faiss
+from knn_seq.index.faiss_library.adaptive_probe import AdaptiveProbe
 from knn_seq.index.faiss_library.adding import TorchAdder
 from knn_seq.index.faiss_library.disk import LISTS_NAME, can_stay_on_disk, merge_on_disk, read_with_lists, require_whole
-from knn_seq.index.faiss_library.fast_scan import loose_copy, merge_packed, packed_lists
+from knn_seq.index.faiss_library.fast_scan import merge_packed, packed_lists, unpacked_copy
 from knn_seq.index.faiss_library.gpu import on_gpus
 from knn_seq.index.faiss_library.layers import (
     bytes_in,
@@ -27,7 +28,6 @@ from knn_seq.index.faiss_library.layers import (
     make_tables,
     transforms,
 )
-from knn_seq.index.faiss_library.near_lists import NearLists
 from knn_seq.index.faiss_library.side_by_side import Found, in_shares
 from knn_seq.index.faiss_library.stored_keys import KeyRanker, ranked_by_cosine
 from knn_seq.index.faiss_library.training import least_sample, train
@@ -50,7 +50,7 @@ class FaissIndex(SearchIndex):
         dimension: Of keys and queries.
         metric: "l2", "ip" or "cosine".
         recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".  One that ends in ",Refine(keys)" ranks what it
-            finds by the stored keys, which have to be lent to it (`lend_keys`).
+            finds by the stored keys, which have to be lent to it (`attach_keys`).
         **options: nprobe, the inverted lists that a query visits (None: 32, of many lists up to 40 near ones); reach,
             how many times as far as the nearest a list may be that is visited, in squared distances, with which nprobe
             is the most (None: 1.7 of many lists if nprobe is None too, else any); ef_search, the candidates that a walk
@@ -70,7 +70,7 @@ class FaissIndex(SearchIndex):
             if value is None and self.default_options[name] is None:
                 continue
             if not isinstance(value, kinds) or not value >= 1:
-                raise UserError(f"The index's option {name} must be a number from 1 on, not {value}.")
+                raise KnnSeqError(f"The index's option {name} must be a number from 1 on, not {value}.")
         # Vectors of length one have the same order by l2 as by cosine, and l2 is what every recipe can do.
         kind = faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2
         try:
@@ -80,7 +80,7 @@ class FaissIndex(SearchIndex):
         if any(layer.nlist < 1 for layer in layers(self.index) if isinstance(layer, faiss.IndexIVF)):
             raise self._bad_recipe("no lists")
         if metric == "ip" and any(isinstance(transform, faiss.PCAMatrix) for transform in transforms(self.index)):
-            raise UserError(f"PCA in '{self.recipe}' moves the origin, so inner products are lost: use l2 or cosine.")
+            raise KnnSeqError(f"PCA in '{self.recipe}' moves the origin, so inner products are lost: use l2 or cosine.")
         self._mapped = False
         self._keys: NDArray[Any] | None = None
         self._packed: Any = None  # a part of fast-scan lists uses what these have learned
@@ -130,10 +130,10 @@ class FaissIndex(SearchIndex):
         """Whether it ranks by the stored keys."""
         return str(self.recipe).endswith(REFINE_KEYS)
 
-    def lend_keys(self, keys: NDArray[Any]) -> None:
+    def attach_keys(self, keys: NDArray[Any]) -> None:
         """Rank by these keys, (entries, dimension), where they lie; the id of an entry is its row."""
         if keys.shape[1] != self.dimension:
-            raise UserError(f"The keys are of dimension {keys.shape[1]}, and the index of {self.dimension}.")
+            raise KnnSeqError(f"The keys are of dimension {keys.shape[1]}, and the index of {self.dimension}.")
         self._keys, self._searcher = keys, None
 
     @property
@@ -159,19 +159,19 @@ class FaissIndex(SearchIndex):
         if packed_lists(self.index) is None:
             return self
         part = FaissIndex(self.dimension, self.metric, self.recipe, **self.options)
-        part.index, part._packed = loose_copy(self.index), self.index
+        part.index, part._packed = unpacked_copy(self.index), self.index
         return part
 
     def merge(self, parts: Sequence[Path]) -> None:
         """See `SearchIndex.merge`."""
         ivf = inverted_lists(self.index)
         if ivf is None or not self.mergeable:
-            raise UserError(f"The recipe '{self.recipe}' cannot be merged out of parts.")
+            raise KnnSeqError(f"The recipe '{self.recipe}' cannot be merged out of parts.")
         if packed_lists(self.index) is not None:
             merge_packed(self.index, [path / self.file_name for path in parts])
         else:
             for path in parts:
-                part = FaissIndex.load(path, to_change=True)
+                part = FaissIndex.load(path, writable=True)
                 assert isinstance(part, FaissIndex)
                 ivf.merge_from(inverted_lists(part.index), 0)
             faiss.downcast_index(self.index).ntotal = ivf.ntotal
@@ -191,23 +191,23 @@ class FaissIndex(SearchIndex):
             return
         least = least_sample(self.index)
         if len(sample) < least:
-            raise UserError(
+            raise KnnSeqError(
                 f"The recipe '{self.recipe}' needs at least {least:,} keys to be trained, and there are "
                 f"{len(sample):,}: choose a simpler one, such as 'Flat'."
             )
         try:
             train(self.index, sample, self.options["device"])
         except RuntimeError as error:
-            raise UserError(
+            raise KnnSeqError(
                 f"faiss cannot train the recipe '{self.recipe}' on {len(sample):,} keys ({_reason(error)}): "
                 "choose a simpler one, such as 'Flat'."
             ) from error
 
     def _add(self, keys: Tensor, ids: Tensor) -> None:
         if self._mapped:
-            raise UserError("An index that is mapped from disk cannot grow: build it again.")
+            raise KnnSeqError("An index that is mapped from disk cannot grow: build it again.")
         if not self.index.is_trained:
-            raise UserError(f"The recipe '{self.recipe}' has to be trained before keys are added.")
+            raise KnnSeqError(f"The recipe '{self.recipe}' has to be trained before keys are added.")
         self._searcher = None
         self._set_options(ADDING_EF)
         if not self._raced:
@@ -223,7 +223,7 @@ class FaissIndex(SearchIndex):
         try:
             self.index.add_with_ids(_array(keys), ids.numpy())
         except RuntimeError as error:
-            raise UserError(
+            raise KnnSeqError(
                 f"The recipe '{self.recipe}' numbers its entries itself: use 'IDMap2,{self.recipe}' to give them ids."
             ) from error
 
@@ -252,14 +252,14 @@ class FaissIndex(SearchIndex):
             make_tables(self.index)
             self._searcher = on_gpus(self.index)
             if self._searcher is self.index and self.reach is not None:
-                self._searcher = NearLists(self.index, self.reach)
+                self._searcher = AdaptiveProbe(self.index, self.reach)
             if self.needs_keys and self.metric != "cosine":
-                self._ranker = KeyRanker(self._lent_keys(), self.metric == "ip")
+                self._ranker = KeyRanker(self._attached_keys(), self.metric == "ip")
         return self._searcher
 
     def _unranked(self, queries: NDArray[np.float32], k: int) -> Found:
         opened = self._opened_searcher()
-        if not isinstance(opened, NearLists):  # faiss deals the queries out by itself
+        if not isinstance(opened, AdaptiveProbe):  # faiss deals the queries out by itself
             found: Found = opened.search(queries, k)
             return found
         chosen = opened.choose(queries)
@@ -268,20 +268,20 @@ class FaissIndex(SearchIndex):
     def _ranked(self, queries: NDArray[np.float32], k: int) -> Found:
         opened, wanted = self._opened_searcher(), min(k * self.options["refine_factor"], len(self))
         if self.metric == "cosine":
-            return ranked_by_cosine(self._lent_keys(), queries, self._unranked(queries, wanted)[1], k)
+            return ranked_by_cosine(self._attached_keys(), queries, self._unranked(queries, wanted)[1], k)
 
         def ranked(share: slice, candidates: NDArray[np.int64]) -> Found:
             return self._ranker.rank(queries[share], candidates, k)
 
-        if isinstance(opened, NearLists):
+        if isinstance(opened, AdaptiveProbe):
             chosen = opened.choose(queries)
             return in_shares(lambda share: ranked(share, opened.search(chosen, share, wanted)[1]), len(queries), k)
         found = opened.search(queries, wanted)[1]
         return in_shares(lambda share: ranked(share, found[share]), len(queries), k)
 
-    def _lent_keys(self) -> NDArray[Any]:
+    def _attached_keys(self) -> NDArray[Any]:
         if self._keys is None:
-            raise UserError(f"The recipe '{self.recipe}' ranks by stored keys: lend them to the index first.")
+            raise KnnSeqError(f"The recipe '{self.recipe}' ranks by stored keys: lend them to the index first.")
         return self._keys
 
     def _exact(self, queries: NDArray[np.float32], k: int) -> Found:
@@ -299,7 +299,7 @@ class FaissIndex(SearchIndex):
 
     def _remove(self, ids: Tensor) -> None:
         if self._mapped:
-            raise UserError("An index that is mapped from disk cannot shrink: build it again without these entries.")
+            raise KnnSeqError("An index that is mapped from disk cannot shrink: build it again without these entries.")
         inner, named = faiss.downcast_index(self.index), False
         while isinstance(inner, (faiss.IndexPreTransform, faiss.IndexIDMap)):
             named |= isinstance(inner, faiss.IndexIDMap)
@@ -307,11 +307,11 @@ class FaissIndex(SearchIndex):
         what = f"The recipe '{self.recipe}' cannot remove entries"
         if isinstance(inner, faiss.IndexIVF):
             if named:  # faiss would mix up the ids of the others
-                raise UserError(f"{what}: leave out 'IDMap', inverted lists keep ids by themselves.")
+                raise KnnSeqError(f"{what}: leave out 'IDMap', inverted lists keep ids by themselves.")
         elif not isinstance(inner, (faiss.IndexFlatCodes, faiss.IndexFastScan)):
-            raise UserError(f"{what}: build the index again without them.")
+            raise KnnSeqError(f"{what}: build the index again without them.")
         elif not named:
-            raise UserError(f"{what} without changing the ids of others: use 'IDMap2,{self.recipe}'.")
+            raise KnnSeqError(f"{what} without changing the ids of others: use 'IDMap2,{self.recipe}'.")
         self._finish_adding()
         self.index.remove_ids(ids.numpy())
         self._adder = self._searcher = None
@@ -323,19 +323,19 @@ class FaissIndex(SearchIndex):
 
     def _load(self, path: Path) -> None:
         lists_apart = path.with_name(LISTS_NAME).exists()
-        self._mapped = lists_apart or (path.stat().st_size >= MAPPED_BYTES and not self.to_change)
+        self._mapped = lists_apart or (path.stat().st_size >= MAPPED_BYTES and not self.writable)
         try:
             self.index = read_with_lists(path) if lists_apart else self._read(path)
         except (RuntimeError, MemoryError) as error:
-            raise UserError(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
+            raise KnnSeqError(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
         if self.index.d != self.dimension:
-            raise UserError(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
+            raise KnnSeqError(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
         require_whole(self.index, path)
         self._set_options()
 
     def _read(self, path: Path) -> Any:
         flags = faiss.IO_FLAG_MMAP_IFC if self._mapped and self._may_be_mapped else 0
-        return faiss.read_index(str(path), flags | (faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE if self.to_change else 0))
+        return faiss.read_index(str(path), flags | (faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE if self.writable else 0))
 
     @property
     def _may_be_mapped(self) -> bool:
@@ -351,8 +351,8 @@ class FaissIndex(SearchIndex):
             elif isinstance(layer, faiss.IndexRefine):
                 layer.k_factor = self.options["refine_factor"]
 
-    def _bad_recipe(self, reason: str) -> UserError:
-        return UserError(
+    def _bad_recipe(self, reason: str) -> KnnSeqError:
+        return KnnSeqError(
             f"faiss makes no index of dimension {self.dimension} from the recipe '{self.recipe}' ({reason}): "
             "give a factory string such as 'Flat' or 'IVF1024,PQ64'."
         )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import IndexUnavailable, UserError
+from knn_seq.errors import IndexUnavailable, KnnSeqError
 from knn_seq.index.base import INDEXES, SearchIndex
 from knn_seq.index.milvus_library.recipe import (
     DEFAULT_KIND,
@@ -33,7 +33,7 @@ MOST_HITS = 1 << 20  # of one search: an answer of some 16 MB
 IDS_AT_ONCE = 4096
 LITE_BYTES = 256 << 20  # Milvus Lite compares by an array of queries × keys × dimension
 LITE_SEGMENT = 1 << 17  # keys that it compares at a time, about
-BUILD_PATIENCE = 60.0  # seconds that a build waits for a server that fell silent
+BUILD_RETRY_SECONDS = 60.0  # seconds that a build waits for a server that fell silent
 
 
 @INDEXES.register("milvus")
@@ -60,7 +60,7 @@ class MilvusIndex(SearchIndex):
         super().__init__(dimension, metric, recipe or DEFAULT_KIND, **options)
         for name, value in self.options.items():
             if not isinstance(value, int) or value < 1:
-                raise UserError(f"The index's option {name} must be a number from 1 on, not {value}.")
+                raise KnnSeqError(f"The index's option {name} must be a number from 1 on, not {value}.")
         self._wanted = MilvusRecipe.parse(str(self.recipe))
         self._address = self._wanted.address
         self._collection = f"knn_seq_{secrets.token_hex(8)}"
@@ -104,7 +104,7 @@ class MilvusIndex(SearchIndex):
     def _add(self, keys: Tensor, ids: Tensor) -> None:
         numbers = ids.numpy()
         if len(np.unique(numbers)) < len(numbers) or self._has_some_of(numbers):
-            raise UserError("An id is given twice, or the index has it already: give every entry an id of its own.")
+            raise KnnSeqError("An id is given twice, or the index has it already: give every entry an id of its own.")
         server = self._made()
         rows = keys.cpu().numpy()
         for part in _parts(len(rows), MESSAGE_BYTES // (4 * self.dimension)):
@@ -117,9 +117,9 @@ class MilvusIndex(SearchIndex):
         data = [{ID: number, KEY: row} for number, row in zip(ids.tolist(), rows, strict=True)]
         doing = f"add keys to the collection {self._collection}"
         try:
-            server.ask("insert", self._collection, data, doing=doing, patience=0.0, retry_times=0)
+            server.ask("insert", self._collection, data, doing=doing, retry_seconds=0.0, retry_times=0)
         except IndexUnavailable:  # it may have added them all the same: what is sent again has to replace them
-            server.ask("upsert", self._collection, data, doing=doing, patience=BUILD_PATIENCE)
+            server.ask("upsert", self._collection, data, doing=doing, retry_seconds=BUILD_RETRY_SECONDS)
 
     def _remove(self, ids: Tensor) -> None:
         there = self._those_of(ids.numpy())
@@ -182,7 +182,9 @@ class MilvusIndex(SearchIndex):
         facts = _facts(path)
         for name in ("dimension", "metric", "recipe"):
             if facts[name] != getattr(self, name):
-                raise UserError(f"{path} is of {name} {facts[name]}, not {getattr(self, name)}: build the index again.")
+                raise KnnSeqError(
+                    f"{path} is of {name} {facts[name]}, not {getattr(self, name)}: build the index again."
+                )
         # A recipe without an address follows the environment, should the server have moved.
         self._address = self._wanted.address or address_from_environment() or facts["address"]
         if self._wanted.address is not None and self._wanted.address.endswith(LITE_SUFFIX):
@@ -192,7 +194,7 @@ class MilvusIndex(SearchIndex):
         self._fresh, self._checked, self._path = self._entries == 0, self._entries == 0, path
 
     @classmethod
-    def forget(cls, folder: Path, kept: Path | None = None) -> None:
+    def delete_external(cls, folder: Path, kept: Path | None = None) -> None:
         """Drop the collection, unless the index in the folder `kept` has the same."""
         path, other = folder / cls.file_name, None if kept is None else kept / cls.file_name
         facts = _facts(path)
@@ -201,7 +203,9 @@ class MilvusIndex(SearchIndex):
         index = cls(facts["dimension"], facts["metric"], facts["recipe"])
         index._load(path)
         try:
-            MilvusServer(str(index._address)).ask("drop_collection", index._collection, doing="drop it", patience=0.0)
+            MilvusServer(str(index._address)).ask(
+                "drop_collection", index._collection, doing="drop it", retry_seconds=0.0
+            )
         except IndexUnavailable as error:
             raise IndexUnavailable(f"The collection {index._collection} stays where it is, for {error}") from error
 
@@ -210,13 +214,13 @@ class MilvusIndex(SearchIndex):
         if self._connection is None:
             self._address = self._address or address_from_environment()
             if self._address is None:
-                raise UserError(
+                raise KnnSeqError(
                     f"The recipe '{self.recipe}' has no address: write {self._wanted.kind}@http://HOST:PORT, "
                     f"or set {ADDRESS}."
                 )
             server = MilvusServer(self._address)
             if server.lite and self._wanted.kind not in LITE_KINDS:
-                raise UserError(f"Milvus Lite builds no {self._wanted.kind}: choose from {', '.join(LITE_KINDS)}.")
+                raise KnnSeqError(f"Milvus Lite builds no {self._wanted.kind}: choose from {', '.join(LITE_KINDS)}.")
             self._connection = server
         if not self._checked:
             self._check(self._connection)
@@ -224,12 +228,12 @@ class MilvusIndex(SearchIndex):
 
     def _check(self, server: MilvusServer) -> None:
         if not server.ask("has_collection", self._collection, doing="find a collection"):
-            raise UserError(
+            raise KnnSeqError(
                 f"The collection {self._collection} that {self._path} names is not there any more in {server}: "
                 "build the index again."
             )
         self._load_collection(server)
-        if self.to_change:  # a build goes on: what it added after it had saved will be added once more
+        if self.writable:  # a build goes on: what it added after it had saved will be added once more
             beyond = f"{ID} > {self._largest}"
             server.ask("delete", self._collection, filter=beyond, doing="remove entries")
         self._require_whole(server, self._path)
@@ -246,7 +250,7 @@ class MilvusIndex(SearchIndex):
         )
         there = int(answer[0]["count(*)"])
         if there != self._entries:
-            raise UserError(
+            raise KnnSeqError(
                 f"The collection {self._collection} that {path} names has {there:,} entries instead of "
                 f"{self._entries:,}: build the index again."
             )
@@ -273,7 +277,7 @@ class MilvusIndex(SearchIndex):
             if self._parameters is None:
                 wanted = self._wanted
                 self._parameters = build_parameters(wanted.kind, wanted.parameters, self._entries, self.dimension)
-            server.ask("flush", self._collection, doing="store entries", patience=BUILD_PATIENCE)
+            server.ask("flush", self._collection, doing="store entries", retry_seconds=BUILD_RETRY_SECONDS)
             self._build(server)
             self._load_collection(server)
             self._ready = True
@@ -323,4 +327,4 @@ def _facts(path: Path) -> dict[str, Any]:
         known = {name: facts[name] for name in ("address", "collection", "entries", "largest_id", "parameters")}
         return {**known, **{name: facts[name] for name in ("dimension", "metric", "recipe")}}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} does not describe an index of Milvus: build the index again.") from error
+        raise KnnSeqError(f"{path} does not describe an index of Milvus: build the index again.") from error

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index.base import DESCRIPTION, INDEXES, SearchIndex
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.faiss_library import faiss
@@ -51,7 +51,7 @@ class ShardsIndex(SearchIndex):
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         count, inner = _parsed(recipe or f"{SHARDS}xFlat")
         if inner is None:
-            raise UserError(f"The recipe '{recipe}' does not say what the shards are: write it like '{EXAMPLE}'.")
+            raise KnnSeqError(f"The recipe '{recipe}' does not say what the shards are: write it like '{EXAMPLE}'.")
         kind, inner_recipe = _kind(inner)
         make = partial(_shard, INDEXES.get(kind), dimension, metric, inner_recipe)
         whole = make(options).options
@@ -99,10 +99,10 @@ class ShardsIndex(SearchIndex):
         """Whether they rank by the stored keys."""
         return self.shards[0].needs_keys
 
-    def lend_keys(self, keys: NDArray[Any]) -> None:
+    def attach_keys(self, keys: NDArray[Any]) -> None:
         """Let all of them rank by these keys, (entries, dimension); the id of an entry is its row."""
         for shard in self.shards:
-            shard.lend_keys(keys)
+            shard.attach_keys(keys)
 
     @property
     def mergeable(self) -> bool:
@@ -147,7 +147,7 @@ class ShardsIndex(SearchIndex):
         if learns and len(self.shards) > 1:
             with TemporaryDirectory() as folder:
                 first.save(Path(folder))
-                self.shards[1:] = [type(first).load(Path(folder), to_change=True) for _ in self.shards[1:]]
+                self.shards[1:] = [type(first).load(Path(folder), writable=True) for _ in self.shards[1:]]
 
     def _add(self, keys: Tensor, ids: Tensor) -> None:
         for number, rows in self._owners(ids):
@@ -181,12 +181,12 @@ class ShardsIndex(SearchIndex):
         shard = self.shards[number]
         try:
             distances, ids = shard._search(queries, min(k, len(shard)))
-        except UserError as error:
+        except KnnSeqError as error:
             raise type(error)(f"The search in shard {number} of {len(self.shards)} failed: {error}") from error
         except Exception as error:
             where = self._origins[number]
             place = f" ({where.folder})" if where else ""
-            raise UserError(
+            raise KnnSeqError(
                 f"The search in shard {number} of {len(self.shards)}{place} failed ({error}): "
                 "see to its disk, or build the index again."
             ) from error
@@ -231,7 +231,7 @@ class ShardsIndex(SearchIndex):
     def _load(self, path: Path) -> None:
         noted = read_json(path)
         if not isinstance(noted, list) or len(noted) != len(self.shards):
-            raise UserError(f"{path} does not describe {len(self.shards)} shards: build the index again.")
+            raise KnnSeqError(f"{path} does not describe {len(self.shards)} shards: build the index again.")
         for number, description in enumerate(noted):
             self._load_shard(number, path.with_name(_name(number)), description)
 
@@ -240,14 +240,14 @@ class ShardsIndex(SearchIndex):
         final = Path(os.path.realpath(folder))
         if not final.is_dir():
             leads = f"{folder} leads to {final}, and that" if folder.is_symlink() else str(folder)
-            raise UserError(f"{which} is missing: {leads} is not there; bring it back, or build the index again.")
+            raise KnnSeqError(f"{which} is missing: {leads} is not there; bring it back, or build the index again.")
         try:
-            shard = type(self.shards[number]).load(final, to_change=self.to_change, **self._shard_options)
+            shard = type(self.shards[number]).load(final, writable=self.writable, **self._shard_options)
             found = read_json(final / DESCRIPTION)
-        except UserError as error:
-            raise UserError(f"{which} cannot be opened: {error}") from error
+        except KnnSeqError as error:
+            raise KnnSeqError(f"{which} cannot be opened: {error}") from error
         if found != description:
-            raise UserError(f"{which} is of another index: {final} is not the one that was saved; bring that back.")
+            raise KnnSeqError(f"{which} is of another index: {final} is not the one that was saved; bring that back.")
         self.shards[number], self._origins[number] = shard, _Origin.of(final)
 
 
@@ -276,7 +276,7 @@ def _parsed(recipe: str) -> tuple[int, str | None]:
     """How many shards, and of what, if the recipe says so."""
     parts = re.fullmatch(r"(\d{1,9})(?:x(.+))?", recipe)
     if parts is None or not 1 <= int(parts[1]) <= LARGEST:
-        raise UserError(f"Shards are a number up to {LARGEST} and what they are, as '{EXAMPLE}', not '{recipe}'.")
+        raise KnnSeqError(f"Shards are a number up to {LARGEST} and what they are, as '{EXAMPLE}', not '{recipe}'.")
     return int(parts[1]), parts[2]
 
 
@@ -284,7 +284,7 @@ def _kind(inner: str) -> tuple[str, str | None]:
     """The name of an index in the registry and its recipe: a faiss factory string, NAME, or NAME:RECIPE."""
     name, _, recipe = inner.partition(":")
     if name == "shards":
-        raise UserError(f"Shards of shards help nobody: write one number, as in '{EXAMPLE}'.")
+        raise KnnSeqError(f"Shards of shards help nobody: write one number, as in '{EXAMPLE}'.")
     named = recipe or ("," not in name and name in INDEXES.names())  # the names take a while to find
     return (name, recipe or None) if named else ("faiss", inner)
 

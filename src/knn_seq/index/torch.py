@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index.base import INDEXES, SearchIndex
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -53,9 +53,9 @@ class TorchIndex(SearchIndex):
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         super().__init__(dimension, metric, recipe or "Flat", **options)
         if self.recipe != "Flat":
-            raise UserError(f"The torch index makes nothing from the recipe '{self.recipe}': give none, or 'Flat'.")
+            raise KnnSeqError(f"The torch index makes nothing from the recipe '{self.recipe}': give none, or 'Flat'.")
         if self.options["dtype"] not in DTYPES:
-            raise UserError(f"Keys cannot be stored as '{self.options['dtype']}': choose from {', '.join(DTYPES)}.")
+            raise KnnSeqError(f"Keys cannot be stored as '{self.options['dtype']}': choose from {', '.join(DTYPES)}.")
         self.dtype = DTYPES[self.options["dtype"]]
         self.device = _device(self.options["device"])
         if self.options["device"] is not None:
@@ -81,7 +81,7 @@ class TorchIndex(SearchIndex):
         # Ids that are numbered on, the usual case, need not be compared with all others.
         old = self._blocks if int(ids.min()) <= self._largest else []
         if any(bool(torch.isin(numbers, block.ids).any()) for block in old) or len(np.unique(ids.numpy())) < len(ids):
-            raise UserError("An id is given twice, or the index has it already: give every entry an id of its own.")
+            raise KnnSeqError("An id is given twice, or the index has it already: give every entry an id of its own.")
         self._append(keys.to(self.device, self.dtype), numbers)
 
     def _append(self, keys: Tensor, ids: Tensor) -> None:
@@ -89,7 +89,7 @@ class TorchIndex(SearchIndex):
             self._centre = keys.float().mean(dim=0)
         squares = (keys.float() - self._centre).square().sum(dim=1)
         if not bool(squares.isfinite().all()):
-            raise UserError(
+            raise KnnSeqError(
                 f"A key has too large values for {self.options['dtype']}: choose another dtype, or scale them."
             )
         block = Block(keys, ids, squares)
@@ -200,9 +200,9 @@ class TorchIndex(SearchIndex):
             kind, dtype, dimension, entries = (facts[name] for name in ("index", "dtype", "dimension", "entries"))
             expected = HEADER + entries * (8 + dimension * DTYPES[dtype].itemsize)
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is not an index of torch: build the index again.") from error
+            raise KnnSeqError(f"{path} is not an index of torch: build the index again.") from error
         if kind != "torch" or dimension != self.dimension or path.stat().st_size != expected:
-            raise UserError(f"{path} does not hold {entries} keys of dimension {self.dimension}: build it again.")
+            raise KnnSeqError(f"{path} does not hold {entries} keys of dimension {self.dimension}: build it again.")
         # A private map: on the CPU the keys stay in the file until they are needed.
         data = torch.from_numpy(np.memmap(path, np.uint8, "c"))
         ids = data[HEADER : HEADER + 8 * entries].view(torch.int64)
@@ -221,7 +221,7 @@ def _device(name: Any) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise UserError(f"There is no device '{name}' for the index here: name another, such as 'cpu'.") from error
+        raise KnnSeqError(f"There is no device '{name}' for the index here: name another, such as 'cpu'.") from error
     return device
 
 

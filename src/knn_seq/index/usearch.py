@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.index.base import INDEXES, SearchIndex
 
 KINDS = ("f32", "f16", "bf16", "i8")
@@ -40,16 +40,16 @@ class UsearchIndex(SearchIndex):
         super().__init__(dimension, metric, recipe or "HNSW32,f16", **options)
         for name, value in self.options.items():
             if not isinstance(value, int) or value < 1:
-                raise UserError(f"The index's option {name} must be a number from 1 on, not {value}.")
+                raise KnnSeqError(f"The index's option {name} must be a number from 1 on, not {value}.")
         parts = re.fullmatch(rf"HNSW(\d{{1,4}})(?:,({'|'.join(KINDS)}))?", str(self.recipe))
         if parts is None or int(parts[1]) < 2:
-            raise UserError(
+            raise KnnSeqError(
                 f"usearch makes no index from the recipe '{self.recipe}': give 'HNSW', a number of edges from 2 on "
                 f"and, after a comma, one of {', '.join(KINDS)}, such as 'HNSW32,f16'."
             )
         self._edges, self._kind = int(parts[1]), parts[2] or "f16"
         if self._kind == "i8" and metric != "cosine":
-            raise UserError(f"usearch keeps only directions in i8, not '{metric}': choose cosine, or f16.")
+            raise KnnSeqError(f"usearch keeps only directions in i8, not '{metric}': choose cosine, or f16.")
         self.index = self._new()
 
     def __len__(self) -> int:
@@ -65,11 +65,11 @@ class UsearchIndex(SearchIndex):
 
     def _add(self, keys: Tensor, ids: Tensor) -> None:
         if self._kind == "f16" and float(keys.abs().max()) > LARGEST:
-            raise UserError("A key has too large values for f16: choose a recipe with f32 or bf16, or scale them.")
+            raise KnnSeqError("A key has too large values for f16: choose a recipe with f32 or bf16, or scale them.")
         numbers = ids.numpy()
         # usearch adds those before the first duplicate, and only then refuses.
         if len(np.unique(numbers)) < len(numbers) or self.index.contains(numbers).any():
-            raise UserError("An id is given twice, or the index has it already: give every entry an id of its own.")
+            raise KnnSeqError("An id is given twice, or the index has it already: give every entry an id of its own.")
         self.index.add(numbers, _array(keys), threads=torch.get_num_threads())
 
     def _remove(self, ids: Tensor) -> None:
@@ -104,11 +104,11 @@ class UsearchIndex(SearchIndex):
             kind, dimension = facts["kind_scalar"], facts["dimensions"]
             # usearch would take any file's kind and dimension for its own.
             if kind != self.index.dtype or dimension != self.dimension:
-                raise UserError(f"{path} is not of '{self.recipe}' and dimension {self.dimension}: build it again.")
+                raise KnnSeqError(f"{path} is not of '{self.recipe}' and dimension {self.dimension}: build it again.")
             self.index = self._new()
             self.index.load(str(path))
         except (RuntimeError, ValueError, TypeError) as error:
-            raise UserError(f"usearch cannot read {path} ({error}): build the index again.") from error
+            raise KnnSeqError(f"usearch cannot read {path} ({error}): build the index again.") from error
 
     def _new(self) -> Any:
         return _library().Index(
@@ -125,7 +125,7 @@ def _library() -> Any:
     try:
         return import_module("usearch.index")
     except ImportError as error:
-        raise UserError("The library usearch is missing: pip install knn-seq[usearch].") from error
+        raise KnnSeqError("The library usearch is missing: pip install knn-seq[usearch].") from error
 
 
 def _array(vectors: Tensor) -> Any:

@@ -1,43 +1,48 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.models import Model, Scored, Source, TokenPair
+from knn_seq.combine import CombinerInputs
+from knn_seq.decoding import KnnBatch, KnnDecoder
+from knn_seq.decoding.step import combiner_inputs, rows_to_search
+from knn_seq.index import Neighbours
+from knn_seq.models import Source, TokenPair
 from knn_seq.models.batching import length_batches
-from knn_seq.neighbours import Neighbours
-from knn_seq.progress import Progress
-from knn_seq.retrieve import Retriever
+from knn_seq.runtime.progress import Progress
+from knn_seq.settings import SearchSettings
 
 OWN_SENTENCE_MARGIN = 24  # further neighbours asked for where those of a token's own sentence are dropped
 SCORE_TOKENS = 768  # a batch's logits must fit into memory, whatever the vocabulary
 
-Locate = Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]
-"""The sentence of each entry, and the entry's place there; see `DatastoreFolder.locate`."""
-
 
 class Reference(NamedTuple):
-    """A sentence with the translation that it should have."""
+    """A sentence with a translation whose tokens are predicted."""
 
     source: Source
     target: Sequence[int]  # the end-of-sentence token last
-    sentence: int = -1  # its number, if it is one of those that are searched; it does not vouch for itself
+    sentence: int = -1  # its number, if it is one of those that are searched: its own entries are dropped
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What model and neighbours say to each token of some references, a row a token, on the CPU."""
+    """What model and neighbours predict at each token of some references, a row a token, on the CPU."""
 
-    neighbours: Neighbours  # (tokens, k)
-    targets: Tensor  # (tokens,): the right tokens
+    inputs: CombinerInputs
+    targets: Tensor  # (tokens,): the tokens of the references
     log_probs: Tensor  # (tokens,): log p_MT of these
-    choice_log_probs: Tensor  # (tokens,): log p_MT of the tokens that the model holds most likely
+    choices: Tensor  # (tokens,): the tokens that the model alone holds most likely
+    choice_log_probs: Tensor  # (tokens,): log p_MT of these
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The neighbours of each token."""
+        return self.inputs.neighbours
 
     def __len__(self) -> int:
         """The number of tokens."""
@@ -46,95 +51,103 @@ class Predictions:
     def rows(self, index: Tensor | slice) -> Predictions:
         """Those of some tokens."""
         return Predictions(
-            self.neighbours.rows(index), self.targets[index], self.log_probs[index], self.choice_log_probs[index]
+            self.inputs.rows(index),
+            self.targets[index],
+            self.log_probs[index],
+            self.choices[index],
+            self.choice_log_probs[index],
         )
+
+    @classmethod
+    def join(cls, parts: Sequence[Predictions]) -> Predictions:
+        """The tokens of all parts."""
+        inputs = CombinerInputs(
+            torch.cat([part.inputs.queries for part in parts]),
+            Neighbours.join([part.neighbours for part in parts]),
+            torch.cat([part.inputs.value_log_probs for part in parts]),
+            torch.cat([part.inputs.best_log_probs for part in parts]),
+        )
+        names = ("targets", "log_probs", "choices", "choice_log_probs")
+        return cls(inputs, *(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
 def predict(
-    retriever: Retriever,
-    model: Model,
+    decoder: KnnDecoder,
     references: Sequence[Reference],
-    k: int,
-    sizes: Sequence[int | None] = (None,),
-    locate: Locate | None = None,
+    settings: Sequence[SearchSettings],
     label: str = "likelihood",
-    quiet: bool = False,
 ) -> list[Predictions]:
     """Read references once under teacher forcing and ask for the neighbours of each of their tokens.
 
     Args:
-        retriever: Finds neighbours.
-        model: Makes the queries.
+        decoder: The model, and what it searches.
         references: The sentences.
-        k: How many neighbours.
-        sizes: For a retriever that searches only some sentences: in how many; predictions are made for each.
-        locate: The sentence of each entry; needed for references that are among what is searched.
+        settings: How is searched; predictions are made for each of them, which have the same combiner.
         label: What the progress bar is called.
-        quiet: Show no progress.
 
     Returns:
-        The predictions for each of the sizes; none at all without references.
+        The predictions for each of the settings; none at all without references.
     """
-    parts: list[list[Predictions]] = [[] for _ in sizes]
-    with Progress(label, len(references), "sentences", quiet=quiet) as progress:
-        for batch in _batches(references):
-            scored = model.score([TokenPair(one.source.tokens, one.target) for one in batch])
-            queries = scored.keys.float()
-            for part, size in zip(parts, sizes, strict=True):
-                part.append(_predictions(_neighbours(retriever, queries, batch, k, size, locate), batch, scored))
-            progress.update(len(batch))
-    return [_joined(part) for part in parts if part]
+    parts: list[list[Predictions]] = [[] for _ in settings]
+    with Progress(label, len(references), "sentences") as progress:
+        for numbers, made in predict_batches(decoder, references, settings):
+            for part, predictions in zip(parts, made, strict=True):
+                part.append(predictions)
+            progress.update(len(numbers))
+    return [Predictions.join(part) for part in parts if part]
 
 
-def _batches(references: Sequence[Reference]) -> Iterator[list[Reference]]:
+def predict_batches(
+    decoder: KnnDecoder, references: Sequence[Reference], settings: Sequence[SearchSettings]
+) -> Iterator[tuple[list[int], list[Predictions]]]:
+    """The same batch by batch, in batches of similar lengths: which references, and their predictions."""
     source_lengths = np.array([len(one.source.tokens) for one in references], np.int64)
     target_lengths = np.array([len(one.target) for one in references], np.int64)
     for batch in length_batches(source_lengths, target_lengths, SCORE_TOKENS):
-        yield [references[i] for i in batch]
+        numbers = batch.tolist()
+        yield numbers, _predict_batch(decoder, [references[number] for number in numbers], settings)
+
+
+def _predict_batch(
+    decoder: KnnDecoder, batch: list[Reference], settings: Sequence[SearchSettings]
+) -> list[Predictions]:
+    keys, log_probs = decoder.model.score([TokenPair(one.source.tokens, one.target) for one in batch])
+    targets = torch.tensor([token for one in batch for token in one.target], device=log_probs.device)
+    best = log_probs.max(dim=1)
+    made = []
+    for each in settings:
+        neighbours = _neighbours(decoder, keys, best.values, batch, each).to(keys.device)
+        inputs = combiner_inputs(decoder.combiner(each), keys, neighbours, log_probs)
+        of_targets = log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
+        made.append(
+            Predictions(
+                CombinerInputs(
+                    inputs.queries.cpu(),
+                    neighbours.to("cpu"),
+                    inputs.value_log_probs.cpu(),
+                    inputs.best_log_probs.cpu(),
+                ),
+                *(part.cpu() for part in (targets, of_targets, best.indices, best.values)),
+            )
+        )
+    return made
 
 
 def _neighbours(
-    retriever: Retriever, queries: Tensor, batch: list[Reference], k: int, size: int | None, locate: Locate | None
+    decoder: KnnDecoder, queries: Tensor, best_log_probs: Tensor, batch: list[Reference], settings: SearchSettings
 ) -> Neighbours:
+    """The neighbours of each token as decoding with these settings would find them, without its own sentence's."""
+    nothing = Neighbours.none(len(queries), settings.k, queries.device)
     sentences = torch.arange(len(batch)).repeat_interleave(torch.tensor([len(one.target) for one in batch]))
-    prepared = retriever.prepare([one.source for one in batch], size)
-    if locate is None:
-        return _on_cpu(retriever.retrieve(queries, sentences, k, prepared))
-    found = _on_cpu(retriever.retrieve(queries, sentences, k + OWN_SENTENCE_MARGIN, prepared))
-    own = np.array([one.sentence for one in batch])[sentences.numpy()]
-    same = torch.from_numpy(locate(found.ids.numpy())[0] == own[:, None])
-    return _without(found, same).nearest(k)
-
-
-def _predictions(neighbours: Neighbours, batch: list[Reference], scored: Scored) -> Predictions:
-    targets = torch.tensor([token for one in batch for token in one.target])
-    return Predictions(neighbours, targets, scored.log_probs.cpu(), scored.choice_log_probs.cpu())
-
-
-def _on_cpu(neighbours: Neighbours) -> Neighbours:
-    return Neighbours(neighbours.distances.cpu(), neighbours.values.cpu(), neighbours.ids.cpu())
-
-
-def _without(neighbours: Neighbours, dropped: Tensor) -> Neighbours:
-    """The neighbours that are not dropped, still nearest first; their places at the end become empty."""
-    order = dropped.to(torch.int8).argsort(dim=1, stable=True)
-    gone = dropped.gather(1, order)
-    return Neighbours(
-        neighbours.distances.gather(1, order).masked_fill(gone, torch.inf),
-        neighbours.values.gather(1, order).masked_fill(gone, 0),
-        neighbours.ids.gather(1, order).masked_fill(gone, -1),
-    )
-
-
-def _joined(parts: Sequence[Predictions]) -> Predictions:
-    neighbours = [part.neighbours for part in parts]
-    return Predictions(
-        Neighbours(
-            torch.cat([each.distances for each in neighbours]),
-            torch.cat([each.values for each in neighbours]),
-            torch.cat([each.ids for each in neighbours]),
-        ),
-        torch.cat([part.targets for part in parts]),
-        torch.cat([part.log_probs for part in parts]),
-        torch.cat([part.choice_log_probs for part in parts]),
-    )
+    own = torch.tensor([one.sentence for one in batch])[sentences].unsqueeze(1)
+    held_out = bool((own >= 0).any())
+    asked = replace(settings, k=settings.k + OWN_SENTENCE_MARGIN) if held_out else settings
+    knn: KnnBatch | None = decoder.batch([one.source for one in batch], asked)
+    if knn is None:
+        return nothing
+    rows = rows_to_search(best_log_probs.unsqueeze(1), settings.confidence_threshold)
+    found = knn.neighbours(queries, sentences, rows)
+    if not held_out:
+        return found
+    of_entries = torch.from_numpy(decoder.store.locate(found.ids.cpu().numpy())[0])
+    return found.to("cpu").without((of_entries == own) & (own >= 0)).nearest(settings.k)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from knn_seq.combine import COMBINERS
+from knn_seq.combine import COMBINERS, Combiner, interpolate, neighbour_probability
+from knn_seq.decoding.step import rows_to_search
+from knn_seq.index import Neighbours
 from knn_seq.likelihood.predictions import Predictions
-from knn_seq.neighbours import Neighbours
 from knn_seq.settings import SearchSettings
-from knn_seq.steer import unsure_rows
 
 SMALLEST_TEMPERATURE = 2.0**-5  # times the median distance
 BLOCK = 1 << 15  # tokens at a time: what is computed for them stays in the cache
@@ -21,7 +21,6 @@ BLOCK = 1 << 15  # tokens at a time: what is computed for them stays in the cach
 class Grid:
     """Settings of one combiner: every k with every temperature and every weight."""
 
-    combiner: str
     k: Sequence[int]
     temperatures: Sequence[float]
     weights: Sequence[float]
@@ -33,38 +32,38 @@ class Grid:
 
 def log_likelihoods(
     predictions: Predictions,
+    combiner: Combiner,
     grid: Grid,
     floors: Sequence[float] = (0.0,),
-    sure: float | None = None,
+    confidence_threshold: float | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """log p of the right tokens, a token, at every point of a grid, exactly as the combiner has it.
+    """log p of the references, a token, at every point of a grid, exactly as the combiner has it.
 
     Args:
         predictions: What was retrieved, with at least the grid's largest k.
+        combiner: Weighs the neighbours.
         grid: The settings.
         floors: Tokens less likely than this count as if they were this likely: a search does not write them anyway, and
             to lift them a little costs certainty where neighbours are right.
-        sure: See `SearchSettings.sure`.
+        confidence_threshold: See `SearchSettings.confidence_threshold`.
         on_progress: Called with the number of points that are done.
 
     Returns:
         (floors, k, temperatures, weights) float64
     """
-    kind = COMBINERS.get(grid.combiner)
     sums = torch.zeros(len(floors), len(grid.k), len(grid.temperatures), len(grid.weights), dtype=torch.float64)
-    blocks = list(_blocks(predictions, sure))
+    blocks = list(_blocks(predictions, confidence_threshold))
+    weights = torch.tensor(grid.weights, dtype=torch.float64).unsqueeze(1)
     for i, k in enumerate(grid.k):
         for j, temperature in enumerate(grid.temperatures):
-            settings = SearchSettings(combiner=grid.combiner, k=k, temperature=temperature)
-            combiners = [kind(replace(settings, weight=weight)) for weight in grid.weights]
+            settings = SearchSettings(k=k, temperature=temperature, weight=1.0)
             for block in blocks:
-                nearest = block.neighbours.nearest(k)
-                right = nearest.values == block.targets.unsqueeze(1)
-                share = (combiners[0].votes(nearest) * right).sum(dim=1).double()
-                weights = torch.stack([combiner.mixture_weights(nearest) for combiner in combiners]).double()
-                model = block.log_probs.double().exp()
-                log_mixture = torch.log(torch.lerp(model, share, weights))  # (weights, tokens)
+                inputs = block.inputs.nearest(k)
+                combination = combiner.combine(inputs, settings)
+                probs = neighbour_probability(block.targets, inputs.neighbours, combination).double()
+                each = weights * combination.row_weights().double()  # (weights, tokens)
+                log_mixture = interpolate(block.log_probs.double(), probs, each)
                 for f, floor in enumerate(floors):
                     bounded = log_mixture.clamp(min=math.log(floor)) if floor > 0 else log_mixture
                     sums[f, i, j] += bounded.sum(dim=1)
@@ -73,11 +72,11 @@ def log_likelihoods(
     return sums / max(len(predictions), 1)
 
 
-def _blocks(predictions: Predictions, sure: float | None) -> list[Predictions]:
-    if sure is not None:
-        unsure = unsure_rows(predictions.choice_log_probs, sure)
-        neighbours = predictions.neighbours.rows(unsure).spread(unsure)
-        predictions = replace(predictions, neighbours=neighbours)
+def _blocks(predictions: Predictions, confidence_threshold: float | None) -> list[Predictions]:
+    rows = rows_to_search(predictions.choice_log_probs.unsqueeze(1), confidence_threshold)
+    if rows is not None:
+        neighbours = predictions.neighbours.rows(rows).scatter(rows)
+        predictions = replace(predictions, inputs=replace(predictions.inputs, neighbours=neighbours))
     return [predictions.rows(slice(start, start + BLOCK)) for start in range(0, len(predictions), BLOCK)]
 
 

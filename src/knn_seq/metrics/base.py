@@ -21,7 +21,7 @@ class Metric(ABC):
     name: ClassVar[str]  # as people write it: BLEU, chrF, COMET
 
     def require(self) -> None:
-        """Raise a `UserError` if something that the metric needs is missing; most need nothing."""
+        """Raise a `KnnSeqError` if something that the metric needs is missing; most need nothing."""
         return None
 
     @abstractmethod
@@ -37,4 +37,4 @@ class Metric(ABC):
         """
 
 
-METRICS: Registry[Metric] = Registry("metrics")
+METRICS: Registry[Metric] = Registry(Metric, "metrics", "metric")  # type: ignore[type-abstract]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.metrics import comet_scores
 from knn_seq.metrics.base import METRICS, Metric, Score
 from knn_seq.metrics.bootstrap import paired_bootstrap
@@ -41,7 +41,7 @@ class Comet(Metric):
         self.model, self._given = model, python or os.environ.get(PYTHON)
 
     def require(self) -> None:
-        """Raise a `UserError` if there is no COMET, or no such checkpoint."""
+        """Raise a `KnnSeqError` if there is no COMET, or no such checkpoint."""
         _ = self.version, self._checkpoint
 
     def scores(
@@ -66,7 +66,7 @@ class Comet(Metric):
         """The Python that has COMET."""
         found = self._given or (sys.executable if _version(sys.executable) else _python_of_command())
         if found is None:
-            raise UserError(
+            raise KnnSeqError(
                 "There is no COMET: make an environment for it (python3 -m venv comet; comet/bin/pip install "
                 f"unbabel-comet 'pytorch-lightning<2.6' 'setuptools<81') and set {PYTHON}=comet/bin/python."
             )
@@ -77,7 +77,7 @@ class Comet(Metric):
         """COMET's version."""
         version = _version(self.python)
         if version is None:
-            raise UserError(f"There is no COMET in {self.python}: give a Python that has it in {PYTHON}.")
+            raise KnnSeqError(f"There is no COMET in {self.python}: give a Python that has it in {PYTHON}.")
         return version
 
     @cached_property
@@ -87,10 +87,14 @@ class Comet(Metric):
         file = path / "checkpoints" / "model.ckpt" if path.is_dir() else path
         if file.is_file():
             if not (file.absolute().parent.parent / "hparams.yaml").is_file():
-                raise UserError(f"{file} is no COMET checkpoint: there is no hparams.yaml in the folder above its own.")
+                raise KnnSeqError(
+                    f"{file} is no COMET checkpoint: there is no hparams.yaml in the folder above its own."
+                )
             return str(file.absolute())
         if path.is_dir() or path.suffix == ".ckpt" or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.model):
-            raise UserError(f"There is no COMET checkpoint {file}: give a .ckpt file, its folder or a name on the hub.")
+            raise KnnSeqError(
+                f"There is no COMET checkpoint {file}: give a .ckpt file, its folder or a name on the hub."
+            )
         return self.model
 
     def _segment_scores(self, rows: Sequence[tuple[str, str, str]]) -> list[float]:
@@ -107,7 +111,7 @@ class Comet(Metric):
             result = {"error": f"it ended with code {done.returncode}: {done.stderr.strip()[-500:]}"}
         if "error" in result:
             reason = " ".join(result["error"].split())[:500]
-            raise UserError(f"COMET cannot score with {self.model} in {self.python}: {reason}")
+            raise KnnSeqError(f"COMET cannot score with {self.model} in {self.python}: {reason}")
         scores: list[float] = result["scores"]
         return scores
 

@@ -3,27 +3,31 @@
 from knn_seq.models.base import (
     MODELS,
     Fingerprint,
+    Hypothesis,
     Model,
     ModelBackend,
     PairTokenizer,
     Scored,
     Source,
-    Steer,
     Step,
+    StepHook,
     TokenPair,
+    as_model,
     load_model,
 )
 
 __all__ = [
     "MODELS",
     "Fingerprint",
+    "Hypothesis",
     "Model",
     "ModelBackend",
     "PairTokenizer",
     "Scored",
     "Source",
-    "Steer",
     "Step",
+    "StepHook",
     "TokenPair",
+    "as_model",
     "load_model",
 ]

@@ -4,8 +4,8 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -28,18 +28,10 @@ class TokenPair(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What a model thinks of given target tokens, a row a token."""
+    """A model's states and distributions before each target token under teacher forcing, a row a token."""
 
     keys: Tensor  # (tokens, dimension)
-    log_probs: Tensor  # (tokens,): log p_MT of each token, float32
-    choices: Tensor  # (tokens,): the token that the model itself holds most likely there
-    choice_log_probs: Tensor  # (tokens,): log p_MT of these
-
-    @classmethod
-    def of(cls, keys: Tensor, log_probs: Tensor, targets: Tensor) -> Scored:
-        """From the whole distributions, (tokens, vocabulary), and the target tokens, (tokens,)."""
-        best = log_probs.max(dim=1)
-        return cls(keys, log_probs.gather(1, targets.unsqueeze(1)).squeeze(1), best.indices, best.values)
+    log_probs: Tensor  # (tokens, vocabulary): log p_MT, float32
 
 
 @dataclass(frozen=True)
@@ -53,8 +45,15 @@ class Step:
     finished: Tensor | None = None  # (rows,) bool: rows that are complete, whose log_probs nobody reads
 
 
-Steer = Callable[[Step], Tensor]
-"""Turns a step into the log-probabilities to decode with, (rows, vocabulary); it may write into the step's own."""
+StepHook = Callable[[Step], Tensor]
+"""Makes of a step the log-probabilities to decode with, (rows, vocabulary); it may write into the step's own."""
+
+
+class Hypothesis(NamedTuple):
+    """An output of a search."""
+
+    tokens: list[int]  # without what was forced before the first step; the end-of-sentence token last, unless cut
+    score: float  # the sum of log p of the tokens, in the distribution that was decoded from
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class PairTokenizer(ABC):
 
 
 class Model(ABC):
-    """A translation model: a tokenizer, keys for sentence pairs, and a search that can be steered."""
+    """A translation model: a tokenizer, keys for sentence pairs, and a search whose steps can be hooked."""
 
     settings: ModelSettings
     tokenizer: PairTokenizer
@@ -101,7 +100,7 @@ class Model(ABC):
 
     @abstractmethod
     def score(self, pairs: Sequence[TokenPair]) -> Scored:
-        """The key and the probability of every target token under teacher forcing, pair after pair."""
+        """Keys and distributions at every target token under teacher forcing, pair after pair."""
 
     @abstractmethod
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
@@ -109,13 +108,17 @@ class Model(ABC):
 
     @abstractmethod
     def generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, steer: Steer | None = None
-    ) -> list[list[list[int]]]:
+        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, step_hook: StepHook | None = None
+    ) -> list[list[Hypothesis]]:
         """Translate a batch with the model's own search.
 
+        Args:
+            sources: What the encoder reads, or the prompts.
+            decoding: `DecodingSettings`, or a `GenerationConfig` of Transformers.
+            step_hook: Called at every step.
+
         Returns:
-            For each source the tokens of its n best outputs, best first: without what was forced before the first
-            step, and with the end-of-sentence token last unless the output was cut.
+            The n best outputs of each source, best first.
         """
 
 
@@ -128,7 +131,7 @@ class ModelBackend(ABC):
         """The model of that name; the backend's own name and the colon are cut off."""
 
 
-MODELS: Registry[ModelBackend] = Registry("models")
+MODELS: Registry[ModelBackend] = Registry(ModelBackend, "models", "model backend")  # type: ignore[type-abstract]
 
 _PREFIX = re.compile(r"([a-z][a-z0-9_]+):(?!\\)(.*)")
 
@@ -137,6 +140,23 @@ def load_model(settings: ModelSettings) -> Model:
     """The model of the settings: BACKEND:NAME, or a name or path for Transformers' own `from_pretrained`."""
     backend, name = _split(settings.name)
     return MODELS.get(backend or "transformers").load(name, settings)
+
+
+def as_model(model: Any, settings: ModelSettings, tokenizer: Any = None) -> Model:
+    """What a user may give for a model: its name, a loaded network of Transformers with its tokenizer, or a `Model`.
+
+    Args:
+        model: The model.
+        settings: Everything but the name.
+        tokenizer: Of a loaded network.
+    """
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return load_model(replace(settings, name=os.fspath(model)))
+    from knn_seq.models.transformers import wrap_network
+
+    return wrap_network(model, tokenizer, settings)
 
 
 def absolute_name(name: str) -> str:

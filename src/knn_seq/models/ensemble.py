@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knn_seq.errors import UserError
-from knn_seq.models.base import Model, Scored, Steer, Step, TokenPair
+from knn_seq.errors import KnnSeqError
+from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import DecodingSettings
 
@@ -27,7 +27,7 @@ class Ensemble(Model):
         self.lead, *self.followers = models
         for model in self.followers:
             if model.fingerprint.vocabulary != self.lead.fingerprint.vocabulary:
-                raise UserError(
+                raise KnnSeqError(
                     f"{model.settings.name} cannot join an ensemble with {self.lead.settings.name}: "
                     "their vocabularies differ."
                 )
@@ -39,33 +39,42 @@ class Ensemble(Model):
         self.device = self.lead.device
         self.max_length = min((model.max_length for model in models if model.max_length is not None), default=None)
 
+    @classmethod
+    def of(cls, models: Sequence[Model]) -> Ensemble:
+        """An ensemble of models that can follow each other's beams; a `KnnSeqError` if one cannot."""
+        networks = [model for model in models if isinstance(model, NetworkModel)]
+        for model in models:
+            if not isinstance(model, NetworkModel):
+                raise KnnSeqError(f"{model.settings.name} cannot join an ensemble: its decoding cannot be followed.")
+        return cls(networks)
+
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:
         """The lead's keys."""
         return self.lead.keys(pairs)
 
     def score(self, pairs: Sequence[TokenPair]) -> Scored:
         """The lead's keys and the mean distribution's log-probabilities."""
-        keys, log_probs = self.lead.distributions(pairs)
-        others = [model.distributions(pairs)[1].to(log_probs.device) for model in self.followers]
-        return Scored.of(keys, _log_mean([log_probs, *others]), self.lead.targets(pairs))
+        keys, log_probs = self.lead.score(pairs)
+        others = [model.score(pairs).log_probs.to(log_probs.device) for model in self.followers]
+        return Scored(keys, _log_mean([log_probs, *others]))
 
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """The lead's."""
         return self.lead.sentence_vectors(sources)
 
     def generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, steer: Steer | None = None
-    ) -> list[list[list[int]]]:
+        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, step_hook: StepHook | None = None
+    ) -> list[list[Hypothesis]]:
         """The lead's search over the mean distribution."""
         followers = [Follower(model, sources) for model in self.followers]
 
-        def steer_together(step: Step) -> Tensor:
+        def mean_step(step: Step) -> Tensor:
             device = step.log_probs.device
             others = [follower.log_probs(step).to(device) for follower in followers]
             together = replace(step, log_probs=_log_mean([step.log_probs, *others]))
-            return together.log_probs if steer is None else steer(together)
+            return together.log_probs if step_hook is None else step_hook(together)
 
-        return self.lead.generate(sources, decoding, steer_together)
+        return self.lead.generate(sources, decoding, mean_step)
 
 
 def _log_mean(log_probs: Sequence[Tensor]) -> Tensor:

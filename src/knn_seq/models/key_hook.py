@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 # What the feed-forward block of a decoder layer is called; "first > last" are the modules it begins and ends with.
 FEED_FORWARD_NAMES = ("mlp", "ffn", "feed_forward", "DenseReluDense", "block_sparse_moe", "fc1 > fc2")
@@ -68,7 +68,7 @@ def _find_module(network: nn.Module, decoder: nn.Module, key: str) -> tuple[nn.M
         path, _, end = key.partition(":")
         paths = dict(network.named_modules())
         if path not in paths or end not in ("", "input", "output"):
-            raise UserError(
+            raise KnnSeqError(
                 f"The key '{key}' is neither ffn_in nor ffn_out nor the path of a module of {type(network).__name__}; "
                 f"the path of the last decoder layer is '{_path_of(network, _last_layer(decoder))}'."
             )
@@ -81,7 +81,7 @@ def _find_module(network: nn.Module, decoder: nn.Module, key: str) -> tuple[nn.M
         first, _, last = name.partition(" > ")
         if first in modules:
             return (modules[last or first], True) if key == "ffn_out" else (modules[first], False)
-    raise UserError(
+    raise KnnSeqError(
         f"The feed-forward block of {type(layer).__name__} was not found: give the key as the path of a module "
         f"below '{_path_of(network, layer)}'."
     )
@@ -90,7 +90,7 @@ def _find_module(network: nn.Module, decoder: nn.Module, key: str) -> tuple[nn.M
 def _last_layer(decoder: nn.Module) -> nn.Module:
     stacks = [module for module in decoder.modules() if isinstance(module, nn.ModuleList) and len(module)]
     if not stacks:
-        raise UserError(f"{type(decoder).__name__} has no list of layers: give the key as the path of a module.")
+        raise KnnSeqError(f"{type(decoder).__name__} has no list of layers: give the key as the path of a module.")
     return stacks[0][-1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knn_seq.errors import UserError
-from knn_seq.models.base import Fingerprint, Model, PairTokenizer, Scored, Steer, TokenPair
+from knn_seq.errors import KnnSeqError
+from knn_seq.models.base import Fingerprint, Hypothesis, Model, PairTokenizer, Scored, StepHook, TokenPair
 from knn_seq.models.batching import spans
+from knn_seq.models.decoding_hook import decoding_hook, log_softmax
 from knn_seq.models.fingerprint import weights_fingerprint
 from knn_seq.models.key_hook import KeyFound, KeyHook
-from knn_seq.models.steering import log_softmax, steering
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -33,7 +34,7 @@ class NetworkModel(Model):
 
     def __init__(self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings) -> None:
         if settings.dtype not in DTYPES:
-            raise UserError(f"There is no dtype '{settings.dtype}': choose from {', '.join(DTYPES)}.")
+            raise KnnSeqError(f"There is no dtype '{settings.dtype}': choose from {', '.join(DTYPES)}.")
         self.settings = settings
         self.tokenizer = tokenizer
         self.fingerprint = Fingerprint(weights_fingerprint(network), vocabulary)
@@ -86,37 +87,32 @@ class NetworkModel(Model):
                 self.network(**inputs, use_cache=False)
             return self.key_hook.states(len(pairs))[self._target_places(pairs, starts)]
 
+    @torch.no_grad()
     def score(self, pairs: Sequence[TokenPair]) -> Scored:
         """See `Model.score`."""
-        return Scored.of(*self.distributions(pairs), self.targets(pairs))
-
-    def targets(self, pairs: Sequence[TokenPair]) -> Tensor:
-        """The target tokens, pair after pair, (tokens,)."""
-        return torch.tensor([token for pair in pairs for token in pair.target], device=self.device)
-
-    @torch.no_grad()
-    def distributions(self, pairs: Sequence[TokenPair]) -> tuple[Tensor, Tensor]:
-        """The keys, (tokens, dimension), and log p_MT after each prefix of the targets, (tokens, vocabulary)."""
         inputs, starts = self._teacher_forcing(pairs)
         places = self._target_places(pairs, starts)
         with self.key_hook.attached():
             logits = self.network(**inputs, use_cache=False).logits[places]
             keys = self.key_hook.states(len(pairs))[places]
-        return keys, log_softmax(logits.float())
+        return Scored(keys, log_softmax(logits.float()))
 
     def generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, steer: Steer | None = None
-    ) -> list[list[list[int]]]:
+        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, step_hook: StepHook | None = None
+    ) -> list[list[Hypothesis]]:
         """See `Model.generate`."""
         inputs = self._decoding_inputs(sources)
-        if steer is None:
+        if step_hook is None:
             output = self.network.generate(**inputs, **self._search_arguments(decoding))
         else:
-            # Beams make room for others when they end; without beams, finished rows stay.
+            # Beams that end are replaced by others; without beams, finished rows stay.
             ends = self.end_tokens if decoding.sample or decoding.beam_size == 1 else ()
-            with steering(self.network, self.key_hook, steer, len(sources), ends):
+            with decoding_hook(self.network, self.key_hook, step_hook, len(sources), ends):
                 output = self.network.generate(**inputs, **self._search_arguments(decoding))
-        outputs = [self._until_end(tokens) for tokens in output[:, self._forced_length(inputs) :].tolist()]
+        outputs = [
+            Hypothesis(self._until_end(tokens), math.nan)
+            for tokens in output[:, self._forced_length(inputs) :].tolist()
+        ]
         return [outputs[i : i + decoding.nbest] for i in range(0, len(outputs), decoding.nbest)]
 
     def _search_arguments(self, decoding: DecodingSettings) -> dict[str, Any]:
@@ -163,5 +159,5 @@ def _device(name: str | None) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(f"The device '{name}' cannot be used here; the CPU is called 'cpu'.") from error
+        raise KnnSeqError(f"The device '{name}' cannot be used here; the CPU is called 'cpu'.") from error
     return device

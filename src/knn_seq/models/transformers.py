@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer
 from knn_seq.models.decoder_only import DecoderOnlyModel
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
@@ -36,14 +37,24 @@ class TransformersBackend(ModelBackend):
             )
             network = auto.from_pretrained(name, dtype="auto")
         except (OSError, ValueError, KeyError, ImportError) as error:
-            raise UserError(_why_not_loaded(name, error)) from error
-        vocabulary = vocabulary_fingerprint(_vocabulary(tokenizer))
-        if not config.is_encoder_decoder:
-            return DecoderOnlyModel(network, PromptTokenizer(tokenizer, settings), vocabulary, settings)
-        _set_languages(tokenizer, settings)
-        prefix = _decoder_prefix(network, tokenizer, settings)
-        sides = SidesTokenizer(tokenizer, settings, prefix, end=network.generation_config.eos_token_id)
-        return EncoderDecoderModel(network, sides, vocabulary, settings, prefix)
+            raise KnnSeqError(_why_not_loaded(name, error)) from error
+        return wrap_network(network, tokenizer, settings)
+
+
+def wrap_network(network: Any, tokenizer: Any, settings: ModelSettings) -> Model:
+    """The adapter for a network of Transformers that is loaded, with its tokenizer."""
+    if not hasattr(network, "generate") or not hasattr(network, "config"):
+        raise KnnSeqError(f"{type(network).__name__} is no model: give a name, a network of Transformers, or a Model.")
+    if tokenizer is None:
+        raise KnnSeqError(f"{type(network).__name__} needs its tokenizer: give tokenizer=, too.")
+    settings = settings if settings.name else replace(settings, name=network.name_or_path or type(network).__name__)
+    vocabulary = vocabulary_fingerprint(_vocabulary(tokenizer))
+    if not network.config.is_encoder_decoder:
+        return DecoderOnlyModel(network, PromptTokenizer(tokenizer, settings), vocabulary, settings)
+    _set_languages(tokenizer, settings)
+    prefix = _decoder_prefix(network, tokenizer, settings)
+    sides = SidesTokenizer(tokenizer, settings, prefix, end=network.generation_config.eos_token_id)
+    return EncoderDecoderModel(network, sides, vocabulary, settings, prefix)
 
 
 class SidesTokenizer(PairTokenizer):
@@ -98,7 +109,9 @@ class PromptTokenizer(PairTokenizer):
             "{target_lang}", settings.target_lang or "Target"
         )
         if tokenizer.eos_token_id is None:
-            raise UserError("The model's tokenizer has no end-of-sentence token, so its translations would never end.")
+            raise KnnSeqError(
+                "The model's tokenizer has no end-of-sentence token, so its translations would never end."
+            )
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         """The prompt for each text."""
@@ -122,7 +135,7 @@ class PromptTokenizer(PairTokenizer):
 
 def _check_prompt(prompt: str) -> None:
     if "{source}" not in prompt:
-        raise UserError(f"The prompt '{prompt}' has no place for the source: write {{source}} into it.")
+        raise KnnSeqError(f"The prompt '{prompt}' has no place for the source: write {{source}} into it.")
 
 
 def _target_side(tokenizer: Any) -> Any:
@@ -149,12 +162,12 @@ def _set_languages(tokenizer: Any, settings: ModelSettings) -> None:
     for side in ("source", "target"):
         language = getattr(settings, f"{side}_lang")
         if known and language is None:
-            raise UserError(
+            raise KnnSeqError(
                 f"The model {settings.name} translates between many languages: give --source-lang and --target-lang, "
                 f"for example {', '.join(known[:6])}."
             )
         if language is not None and known and language not in known:
-            raise UserError(f"The model {settings.name} has no language '{language}'; it has {', '.join(known)}.")
+            raise KnnSeqError(f"The model {settings.name} has no language '{language}'; it has {', '.join(known)}.")
     if known:
         tokenizer.src_lang, tokenizer.tgt_lang = settings.source_lang, settings.target_lang
 

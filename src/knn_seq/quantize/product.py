@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.quantize.kmeans import kmeans
 from knn_seq.quantize.nearest import blocks, nearest_centroids
 
@@ -39,7 +39,7 @@ class ProductQuantizer:
             start: Go on from there.
         """
         if points.shape[1] % subspaces:
-            raise UserError(f"{subspaces} subspaces do not divide the dimension {points.shape[1]}.")
+            raise KnnSeqError(f"{subspaces} subspaces do not divide the dimension {points.shape[1]}.")
         begin = None if start is None else start.centroids
         return cls(kmeans(_split(points, subspaces), 1 << bits, iterations, seed, start=begin))
 

@@ -7,9 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.index import SearchIndex, open_index
+from knn_seq.index import Neighbours, SearchIndex, open_index
 from knn_seq.models import Model
-from knn_seq.neighbours import Neighbours
 from knn_seq.retrieve.base import RETRIEVERS, Retriever, require_datastore
 from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder
@@ -17,7 +16,7 @@ from knn_seq.storage import DatastoreFolder
 
 @RETRIEVERS.register("full")
 class FullRetriever(Retriever):
-    """Searches the whole datastore.
+    """Searches the complete datastore.
 
     Args:
         index: The keys' index; its ids are entries.
@@ -28,20 +27,22 @@ class FullRetriever(Retriever):
         self.index, self.values = index, values
 
     @classmethod
-    def open(cls, store: DatastoreFolder, settings: SearchSettings, model: Model | None = None) -> FullRetriever:
+    def open(cls, store: DatastoreFolder, model: Model, settings: SearchSettings) -> FullRetriever:
         """With the index that the settings name, or the datastore's default one."""
         require_datastore(store, "full")
-        return cls(open_index(store, settings), store.values.items)
+        return cls(open_index(store, settings.index), store.values.items)
 
-    def retrieve(self, queries: Tensor, sentences: Tensor, k: int, prepared: Any = None) -> Neighbours:
+    def retrieve(
+        self, queries: Tensor, sentences: Tensor, settings: SearchSettings, prepared: Any = None
+    ) -> Neighbours:
         """The k nearest of all entries."""
-        distances, ids = self.index.search(queries, k)
+        distances, ids = self.index.search(queries, settings.k, settings.index_options)
         entries = ids.cpu().numpy()
-        whole = not len(entries) or int(entries.min()) >= 0
-        return Neighbours(distances, torch.from_numpy(self._values_of(entries, whole)).to(ids.device), ids, whole)
+        complete = not len(entries) or int(entries.min()) >= 0
+        return Neighbours(distances, torch.from_numpy(self._values_of(entries, complete)).to(ids.device), ids, complete)
 
-    def _values_of(self, entries: NDArray[np.int64], whole: bool) -> NDArray[np.int64]:
-        if whole:
+    def _values_of(self, entries: NDArray[np.int64], complete: bool) -> NDArray[np.int64]:
+        if complete:
             return self.values[entries].astype(np.int64)
         values = self.values[np.maximum(entries, 0)] if len(self.values) else np.zeros_like(entries)
         return np.where(entries >= 0, values, 0).astype(np.int64)

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knn_seq.errors import UserError
-from knn_seq.index.padded import PaddedKeys, SentenceKeys
-from knn_seq.memory import POSITIONS, TranslationMemory
+from knn_seq.errors import KnnSeqError
+from knn_seq.index import Neighbours
 from knn_seq.models import Model, Source, TokenPair
 from knn_seq.models.batching import length_batches
-from knn_seq.neighbours import Neighbours
 from knn_seq.retrieve.base import RETRIEVERS, Retriever
 from knn_seq.sentences.base import SentenceSearch, sentence_search
 from knn_seq.settings import BuildSettings, SearchSettings
+from knn_seq.storage.translation_memory import POSITIONS, TranslationMemory
+from knn_seq.subset import PaddedKeys, SentenceKeys
 
 SUBSET_SIZE = 16
 CACHED_KEYS = 1 << 15  # the sentences of a document often find the same pairs
@@ -48,23 +48,27 @@ class MemoryRetriever(Retriever):
         self._cache: OrderedDict[int, PairKeys] = OrderedDict()  # the pair used last is the last
 
     @classmethod
-    def open(cls, store: Any, settings: SearchSettings, model: Model) -> MemoryRetriever:
+    def open(cls, store: Any, model: Model, settings: SearchSettings) -> MemoryRetriever:
         """With BM25 over the memory's sources."""
         if not isinstance(store, TranslationMemory):
-            raise UserError("The retriever 'memory' reads a translation memory: give one (--memory), and no datastore.")
+            raise KnnSeqError(
+                "The retriever 'memory' reads a translation memory: give one (--translation-memory), and no datastore."
+            )
         search = sentence_search("bm25", model)
         search.fit([Source(source, ()) for source, _ in store.texts])
         return cls(store, search, model)
 
-    def prepare(self, sources: Sequence[Source], size: int | None = None) -> PaddedKeys:
+    def prepare(self, sources: Sequence[Source], settings: SearchSettings) -> PaddedKeys:
         """The keys of each sentence's pairs."""
-        found = self.search.nearest(sources, size or SUBSET_SIZE)  # (sources, n)
+        found = self.search.nearest(sources, settings.subset_size or SUBSET_SIZE)  # (sources, n)
         known = self._keys_of(np.unique(found[found >= 0]).tolist())
         return PaddedKeys([self._joined([number for number in row if number >= 0], known) for row in found.tolist()])
 
-    def retrieve(self, queries: Tensor, sentences: Tensor, k: int, prepared: PaddedKeys) -> Neighbours:
+    def retrieve(
+        self, queries: Tensor, sentences: Tensor, settings: SearchSettings, prepared: PaddedKeys
+    ) -> Neighbours:
         """The k nearest entries of the sentence's own pairs."""
-        return prepared.search(queries, sentences, k)
+        return prepared.search(queries, sentences, settings.k)
 
     def _joined(self, numbers: list[int], known: dict[int, PairKeys]) -> SentenceKeys:
         pairs = [(number, known[number]) for number in numbers if len(known[number].values)]
@@ -89,7 +93,7 @@ class MemoryRetriever(Retriever):
         return known
 
     def _computed(self, numbers: list[int]) -> dict[int, PairKeys]:
-        pairs = self._tokens(numbers)
+        pairs = self.memory.token_pairs(numbers, self.model.tokenizer)
         nothing = PairKeys(torch.empty(0, self.model.dimension), torch.empty(0, dtype=torch.int64))
         result = dict.fromkeys(numbers, nothing)
         fitting = [i for i, pair in enumerate(pairs) if max(map(len, pair)) <= self.longest]
@@ -102,15 +106,6 @@ class MemoryRetriever(Retriever):
             parts = zip(chosen, torch.split(keys, sizes), torch.split(values, sizes), strict=True)
             result |= {numbers[i]: PairKeys(its_keys.clone(), its_values.clone()) for i, its_keys, its_values in parts}
         return result
-
-    def _tokens(self, numbers: list[int]) -> list[TokenPair]:
-        texts = [self.memory.texts[number] for number in numbers]
-        if not texts:
-            return []
-        tokenizer = self.model.tokenizer
-        sources = tokenizer.encode_sources([source for source, _ in texts])
-        targets = tokenizer.encode_targets([target for _, target in texts])
-        return [TokenPair(source, target) for source, target in zip(sources, targets, strict=True)]
 
 
 def _lengths(pairs: Iterable[TokenPair]) -> tuple[Any, Any]:

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from knn_seq.errors import UserError
-from knn_seq.index.subset import SubsetIndex, Subsets
+from knn_seq.errors import KnnSeqError
+from knn_seq.index import Neighbours
 from knn_seq.models import Model, Source
-from knn_seq.neighbours import Neighbours
+from knn_seq.registry import Option
 from knn_seq.retrieve.base import RETRIEVERS, Retriever, require_datastore
 from knn_seq.sentences import SentenceSearch
 from knn_seq.sentences.open import open_sentences
 from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder
+from knn_seq.subset import SubsetIndex, Subsets
 
 SUBSET_SIZE = 512
 
@@ -28,6 +29,8 @@ class SubsetRetriever(Retriever):
         device: Where the queries are.
     """
 
+    options = {"refine_factor": Option(None, "times k candidates that are ranked by their keys", int, 1)}  # noqa: RUF012
+
     def __init__(
         self,
         sentences: SentenceSearch,
@@ -38,24 +41,22 @@ class SubsetRetriever(Retriever):
         self.on_accelerator = self.device.type != "cpu"
 
     @classmethod
-    def open(cls, store: DatastoreFolder, settings: SearchSettings, model: Model) -> SubsetRetriever:
-        """For a datastore that was built with `--sentences`."""
+    def open(cls, store: DatastoreFolder, model: Model, settings: SearchSettings) -> SubsetRetriever:
+        """For a datastore that was prepared for subset search."""
         require_datastore(store, "subset")
         if not store.manifest.subset:
-            raise UserError(
-                f"{store.path} is not prepared for subset search: run `knn-seq index {store.path} --sentences encoder`."
+            raise KnnSeqError(
+                f"{store.path} is not prepared for subset search: "
+                f"run `knn-seq index {store.path} --sentence-search encoder`."
             )
-        return cls(
-            open_sentences(store, model),
-            SubsetIndex.open(store, settings),
-            getattr(model, "device", "cpu"),
-        )
+        return cls(open_sentences(store, model), SubsetIndex.open(store), getattr(model, "device", "cpu"))
 
-    def prepare(self, sources: Sequence[Source], size: int | None = None) -> Subsets:
+    def prepare(self, sources: Sequence[Source], settings: SearchSettings) -> Subsets:
         """The subset of each sentence."""
-        wanted = min(size or SUBSET_SIZE, len(self.index.values))
-        return self.index.subsets(self.sentences.nearest(sources, wanted), self.device)
+        wanted = min(settings.subset_size or SUBSET_SIZE, len(self.index.values))
+        factor = self.option(settings, "refine_factor")
+        return self.index.subsets(self.sentences.nearest(sources, wanted), self.device, factor)
 
-    def retrieve(self, queries: Tensor, sentences: Tensor, k: int, prepared: Subsets) -> Neighbours:
+    def retrieve(self, queries: Tensor, sentences: Tensor, settings: SearchSettings, prepared: Subsets) -> Neighbours:
         """The k nearest entries of each row's own subset."""
-        return prepared.search(queries, sentences, k)
+        return prepared.search(queries, sentences, settings.k)

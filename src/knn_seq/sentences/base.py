@@ -30,7 +30,7 @@ class SentenceSearch(ABC):
         """The numbers of the n most similar sentences, (sources, n), best first; -1 where there are fewer."""
 
 
-SENTENCES: Registry[SentenceSearch] = Registry("sentences")
+SENTENCES: Registry[SentenceSearch] = Registry(SentenceSearch, "sentences", "sentence search")  # type: ignore[type-abstract]
 
 
 def absolute_spec(spec: str) -> str:

@@ -17,7 +17,7 @@ def open_sentences(store: DatastoreFolder, model: Model) -> SentenceSearch:
         search.whitening = Whitening.load(store.whitening_path)
         search.index = INDEXES.get(prepared["sentence_index"]["type"]).load(folder)
         if search.index.needs_keys:
-            search.index.lend_keys(store.sentence_vectors)
+            search.index.attach_keys(store.sentence_vectors)
     elif isinstance(search, LexicalSearch):
         search.load(folder)
     return search

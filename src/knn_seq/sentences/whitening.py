@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage.atomic import partial_of, publish
 from knn_seq.storage.flat import FlatWriter, create_flat, open_flat
 
@@ -67,5 +67,5 @@ class Whitening:
         """Read what `save` wrote."""
         arrays = open_flat(path)
         if set(arrays) != {"mean", "matrix"}:
-            raise UserError(f"{path} is damaged: prepare the datastore for subsets again.")
+            raise KnnSeqError(f"{path} is damaged: prepare the datastore for subsets again.")
         return cls(torch.from_numpy(arrays["mean"][0].copy()), torch.from_numpy(arrays["matrix"].copy()))

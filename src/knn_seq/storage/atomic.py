@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 PARTIAL = ".partial"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -52,16 +52,16 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; a `UserError` if it is broken, a `FileNotFoundError` if it is not there."""
+    """What a JSON file holds; a `KnnSeqError` if it is broken, a `FileNotFoundError` if it is not there."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it is not JSON ({error}).") from error
+        raise KnnSeqError(f"{path} is damaged: it is not JSON ({error}).") from error
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of a full disk, a quota or a file-size limit into a `UserError`."""
+    """Turn the errors of a full disk, a quota or a file-size limit into a `KnnSeqError`."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -71,7 +71,7 @@ def disk_errors(path: Path) -> Iterator[None]:
             number = int(match[1]) if match else None
         if number not in _FULL:
             raise
-        raise UserError(
+        raise KnnSeqError(
             f"The disk is full ({os.strerror(number)}) at {path}: "
             "what was finished is kept; free some space and run the same command again."
         ) from error

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage.atomic import disk_errors
 
 ALIGNMENT = 64  # bytes: a cache line
@@ -82,9 +82,9 @@ def read_extents(path: Path) -> tuple[dict[str, Extent], dict[str, Any]]:
         if any(extent.end > size for extent in extents.values()):
             raise ValueError("it is cut short")
     except FileNotFoundError as error:
-        raise UserError(f"There is no file {path}.") from error
+        raise KnnSeqError(f"There is no file {path}.") from error
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged, or not a file of this program: {error}.") from error
+        raise KnnSeqError(f"{path} is damaged, or not a file of this program: {error}.") from error
     return extents, attributes
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
+from knn_seq.models import PairTokenizer, TokenPair
 from knn_seq.storage.keys import open_keys
 from knn_seq.storage.lock import FolderLock
 from knn_seq.storage.manifest import MANIFEST_NAME, Manifest
@@ -78,7 +80,7 @@ class DatastoreFolder:
     def index_folder(self, name: str) -> Path:
         """The folder of the index of that name."""
         if not name or name.startswith(".") or "/" in name or "\\" in name:
-            raise UserError(f"An index cannot be called '{name}': leave out slashes and a leading dot.")
+            raise KnnSeqError(f"An index cannot be called '{name}': leave out slashes and a leading dot.")
         return self.path / "index" / name
 
     def exists(self) -> bool:
@@ -129,6 +131,10 @@ class DatastoreFolder:
         """Source and target text of each sentence pair."""
         return TextFile(self.text_path)
 
+    def token_pairs(self, numbers: Sequence[int], tokenizer: PairTokenizer | None = None) -> list[TokenPair]:
+        """Some of the sentence pairs as the model sees them; they are stored, so no tokenizer is needed."""
+        return [TokenPair(self.sources[number].tolist(), self.values[number].tolist()) for number in numbers]
+
     def locate(self, entries: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The sentence pair of each entry and its place in the target, both in the same shape; -1 for no entry."""
         ids = np.asarray(entries, np.int64)
@@ -142,9 +148,9 @@ class DatastoreFolder:
         return len(self.values.items)
 
     def require_complete(self) -> None:
-        """Raise a `UserError` if the build did not come to its end."""
+        """Raise a `KnnSeqError` if the build did not come to its end."""
         step = self.manifest.unfinished_step()
         if step is not None:
-            raise UserError(
+            raise KnnSeqError(
                 f"{self.path} is not complete: its build stopped at '{step}'; run the same command again to go on."
             )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage.atomic import partial_of, publish, read_json, write_json
 from knn_seq.storage.flat import Extent, FlatWriter, create_flat, open_flat
 
@@ -21,7 +21,7 @@ def open_keys(path: Path, name: str = KEYS) -> NDArray[Any]:
     """The keys of a datastore, (entries, dimension), or other rows of that name, as a read-only memory map."""
     keys = open_flat(path).get(name)
     if keys is None or keys.ndim != 2:
-        raise UserError(f"{path} holds no {name}.")
+        raise KnnSeqError(f"{path} holds no {name}.")
     return keys
 
 
@@ -97,7 +97,7 @@ class KeyWriter:
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(keys, dtype)
         if not _all_finite(rows):
-            raise UserError(
+            raise KnnSeqError(
                 f"The model gives keys that {dtype} cannot hold: build with float32 keys, or check the model."
             )
         self._writer.write(self.name, start, rows)
@@ -142,7 +142,7 @@ class KeyWriter:
     ) -> KeyWriter | None:
         try:
             writer = cls(path, finished, name)
-        except UserError:  # not there, or a kill cut its making short
+        except KnnSeqError:  # not there, or a kill cut its making short
             return None
         extent = writer._writer.extents.get(name)
         if (

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
@@ -20,11 +20,11 @@ class FolderLock:
 
     Args:
         folder: The folder.
-        patience: Seconds to wait for another process to let go of it.
+        timeout: Seconds to wait for another process to let go of it.
     """
 
-    def __init__(self, folder: Path, patience: float = 0.0) -> None:
-        self.path, self.patience = folder / ".lock", patience
+    def __init__(self, folder: Path, timeout: float = 0.0) -> None:
+        self.path, self.timeout = folder / ".lock", timeout
         self._handle = -1
 
     def __enter__(self) -> FolderLock:
@@ -33,15 +33,15 @@ class FolderLock:
             folder.mkdir(parents=True, exist_ok=True)
             self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise UserError(f"{folder} cannot be written to: {error.strerror}.") from error
+            raise KnnSeqError(f"{folder} cannot be written to: {error.strerror}.") from error
         try:
             self._take()
         except OSError as error:
             owner = os.pread(self._handle, 32, 0).decode(errors="replace").strip()
             self.release()
             if error.errno not in _TAKEN:
-                raise UserError(f"The file system of {folder} cannot lock files: {error.strerror}.") from error
-            raise UserError(
+                raise KnnSeqError(f"The file system of {folder} cannot lock files: {error.strerror}.") from error
+            raise KnnSeqError(
                 f"Another process{f' ({owner})' if owner else ''} is writing into {folder}: "
                 "wait until it ends, or choose another folder."
             ) from error
@@ -52,7 +52,7 @@ class FolderLock:
         return self
 
     def _take(self) -> None:
-        last = time.monotonic() + self.patience
+        last = time.monotonic() + self.timeout
         while True:
             try:
                 return fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

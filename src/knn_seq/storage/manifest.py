@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from knn_seq import __version__
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage.atomic import read_json, write_json
 
 MANIFEST_NAME = "datastore.json"
@@ -109,21 +109,21 @@ class Manifest(Record):
         try:
             data = read_json(path)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise UserError(
+            raise KnnSeqError(
                 f"{folder} is not a datastore: it has no {MANIFEST_NAME}; make one with `knn-seq build`."
             ) from error
         except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+            raise KnnSeqError(f"{path} cannot be read: {error.strerror}.") from error
         version = data.get("format_version") if isinstance(data, dict) else None
         if isinstance(version, int) and version > FORMAT_VERSION:
-            raise UserError(
+            raise KnnSeqError(
                 f"{folder} was made by a newer knn-seq ({data.get('created_with')}, format {version}): "
                 f"update knn-seq, which is {__version__} here."
             )
         try:
             return cls.from_dict(data)
         except ValueError as error:
-            raise UserError(f"{path} is damaged: {error}.") from error
+            raise KnnSeqError(f"{path} is damaged: {error}.") from error
 
     def save(self, folder: Path) -> None:
         """Replace the manifest of a datastore's folder in one step."""

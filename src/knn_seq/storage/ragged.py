@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage.atomic import PARTIAL, disk_errors, partial_of, publish
 from knn_seq.storage.flat import FlatWriter, create_flat, open_flat, read_extents
 
@@ -36,7 +36,7 @@ class Ragged(Sequence[NDArray[Any]]):
         arrays = open_flat(path)
         items, offsets = arrays.get(_dataset(name, "items")), arrays.get(_dataset(name, "offsets"))
         if items is None or offsets is None or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(items):
-            raise UserError(f"{path} is damaged: its offsets do not fit its items.")
+            raise KnnSeqError(f"{path} is damaged: its offsets do not fit its items.")
         return cls(items, offsets)
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ class _AppendFile:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         if os.fstat(self._handle).st_size < size:
             os.close(self._handle)
-            raise UserError(f"{path} is damaged (shorter than it was): delete the folder and build it anew.")
+            raise KnnSeqError(f"{path} is damaged (shorter than it was): delete the folder and build it anew.")
         os.ftruncate(self._handle, size)
         os.lseek(self._handle, size, os.SEEK_SET)
         self._buffer = bytearray()

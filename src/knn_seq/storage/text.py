@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.storage.ragged import Ragged, RaggedWriter
 
 DTYPES = {"source": np.uint8, "target": np.uint8}
@@ -19,7 +19,7 @@ class TextFile(Sequence[tuple[str, str]]):
     def __init__(self, path: Path) -> None:
         self._sources, self._targets = Ragged.open(path, "source"), Ragged.open(path, "target")
         if len(self._sources) != len(self._targets):
-            raise UserError(f"{path} is damaged: it has {len(self._sources)} sources, {len(self._targets)} targets.")
+            raise KnnSeqError(f"{path} is damaged: it has {len(self._sources)} sources, {len(self._targets)} targets.")
 
     def __len__(self) -> int:
         return len(self._sources)

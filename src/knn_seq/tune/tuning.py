@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from knn_seq.datastore import Datastore, tuned_for
+from knn_seq.decoding import settings_name, store_settings
 from knn_seq.likelihood import Grid
-from knn_seq.settings import SearchSettings
+from knn_seq.settings import SearchSettings, with_value
+from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.atomic import read_json, write_json
 
 TUNING_NAME = "tuning.json"
@@ -48,12 +49,16 @@ class Tuning:
     @property
     def chosen(self) -> dict[str, Any]:
         """The chosen settings, those that have a value."""
-        return _with_value(self.best.settings)
+        return with_value(self.best.settings)
 
     def table(self) -> str:
         """For people."""
         columns = ["k", "temperature", "weight"]
-        columns += [name for name in ("subset_size", "sure") if any(getattr(row.settings, name) for row in self.rows)]
+        columns += [
+            name
+            for name in ("subset_size", "confidence_threshold")
+            if any(getattr(row.settings, name) for row in self.rows)
+        ]
         widths = [max(len(name), 6) for name in columns]
         title = " ".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True))
         lines = [f"{title} {'log-likelihood':>15} {self.metric:>7}"]
@@ -86,13 +91,13 @@ class Tuning:
                 "log_likelihood": surface.values.round(5).tolist(),
             },
             "confirmed": [
-                {**_with_value(row.settings), "log_likelihood": row.log_likelihood, "score": row.score}
+                {**with_value(row.settings), "log_likelihood": row.log_likelihood, "score": row.score}
                 for row in self.rows
             ],
             "chosen": self.chosen,
         }
 
-    def keep(self, store: Datastore, dev: str, as_default: bool) -> None:
+    def keep(self, store: DatastoreFolder, dev: str, as_default: bool) -> None:
         """Store the chosen settings in the datastore, and how they were found beside them.
 
         Args:
@@ -102,10 +107,6 @@ class Tuning:
         """
         path = store.path / TUNING_NAME
         date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        store.keep_tuned(self.best.settings, as_default)
+        store_settings(store, self.best.settings, as_default)
         known = read_json(path) if path.exists() else {}
-        write_json(path, known | {tuned_for(self.best.settings): self.to_dict() | {"dev": dev, "date": date}})
-
-
-def _with_value(settings: SearchSettings) -> dict[str, Any]:
-    return {name: value for name, value in asdict(settings).items() if value is not None}
+        write_json(path, known | {settings_name(self.best.settings): self.to_dict() | {"dev": dev, "date": date}})

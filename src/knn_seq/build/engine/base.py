@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from knn_seq.models import Model
-from knn_seq.progress import Progress
 from knn_seq.registry import Registry
+from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings
 
-PATIENCE = 30.0  # seconds that a worker waits for one that is dying to let go of the piece it worked on
+LOCK_TIMEOUT = 30.0  # seconds that a worker waits for one that is dying to let go of the piece it worked on
 
 
 class Worker(ABC):
@@ -53,11 +53,10 @@ class Engine(ABC):
     Args:
         settings: How many workers, and where.
         model: The model that the build was given; None: the work needs none.
-        quiet: Say nothing on standard error.
     """
 
-    def __init__(self, settings: BuildSettings, model: Model | None = None, quiet: bool = False) -> None:
-        self.settings, self.model, self.quiet = settings, model, quiet
+    def __init__(self, settings: BuildSettings, model: Model | None = None) -> None:
+        self.settings, self.model = settings, model
 
     @property
     def tokenizers(self) -> int:
@@ -95,7 +94,7 @@ class Engine(ABC):
         self.close()
 
 
-class Tally:
+class PieceProgress:
     """How much of each piece is done, shown as one progress."""
 
     def __init__(self, pieces: Sequence[Work], progress: Progress) -> None:
@@ -108,9 +107,9 @@ class Tally:
             self._done[number] = done
 
 
-ENGINES: Registry[Engine] = Registry("build.engine")
+ENGINES: Registry[Engine] = Registry(Engine, "build.engine", "engine")  # type: ignore[type-abstract]
 
 
-def open_engine(settings: BuildSettings, model: Model | None = None, quiet: bool = False) -> Engine:
+def open_engine(settings: BuildSettings, model: Model | None = None) -> Engine:
     """The engine that the settings name; what it needs it takes when it is first used."""
-    return ENGINES.get(settings.engine)(settings, model, quiet)
+    return ENGINES.get(settings.engine)(settings, model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from knn_seq.build.engine.base import Tally
+from knn_seq.build.engine.base import PieceProgress
 from knn_seq.build.engine.local import LocalWorker
 from knn_seq.models import Model
 
@@ -68,7 +68,7 @@ class Substitute(LocalWorker):
         enough: Whether it is to stop.
     """
 
-    def __init__(self, model: Model, tally: Tally, number: int, enough: Callable[[], bool]) -> None:
+    def __init__(self, model: Model, tally: PieceProgress, number: int, enough: Callable[[], bool]) -> None:
         super().__init__(model, tally, number)
         self._enough = enough
 

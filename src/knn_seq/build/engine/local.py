@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knn_seq.build.engine.base import ENGINES, Engine, Tally, Work, Worker
-from knn_seq.errors import UserError
+from knn_seq.build.engine.base import ENGINES, Engine, PieceProgress, Work, Worker
+from knn_seq.errors import KnnSeqError
 from knn_seq.models import Model
-from knn_seq.progress import Progress
+from knn_seq.runtime.progress import Progress
 
 
 @ENGINES.register("local")
@@ -19,7 +19,7 @@ class LocalEngine(Engine):
 
     def run(self, pieces: Sequence[Work], progress: Progress) -> None:
         """See `Engine.run`."""
-        tally = Tally(pieces, progress)
+        tally = PieceProgress(pieces, progress)
         for number, piece in enumerate(pieces):
             piece.run(LocalWorker(self.model, tally, number))
 
@@ -33,14 +33,14 @@ class LocalWorker(Worker):
         number: The piece's number.
     """
 
-    def __init__(self, model: Model | None, tally: Tally, number: int) -> None:
+    def __init__(self, model: Model | None, tally: PieceProgress, number: int) -> None:
         self._model, self._tally, self._number = model, tally, number
 
     @property
     def model(self) -> Model:
         """See `Worker.model`."""
         if self._model is None:
-            raise UserError("This work needs a model, and none is loaded.")
+            raise KnnSeqError("This work needs a model, and none is loaded.")
         return self._model
 
     def report(self, done: int) -> None:

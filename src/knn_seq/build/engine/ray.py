@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from knn_seq.build.engine.base import ENGINES, Engine, Tally, Work, Worker
+from knn_seq.build.engine.base import ENGINES, Engine, PieceProgress, Work, Worker
 from knn_seq.build.engine.home import HandOver, Home, Substitute
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.models import Fingerprint, Model, load_model
 from knn_seq.models.base import absolute_name
-from knn_seq.progress import Progress
+from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings, ModelSettings
 
 POLL_SECONDS = 0.5
@@ -61,8 +61,8 @@ class RayEngine(Engine):
     restarts, those of a node that never comes back would wait for ever.
     """
 
-    def __init__(self, settings: BuildSettings, model: Model | None = None, quiet: bool = False) -> None:
-        super().__init__(settings, model, quiet)
+    def __init__(self, settings: BuildSettings, model: Model | None = None) -> None:
+        super().__init__(settings, model)
         self._ray = _import_ray()
         self._share: Share | None = None
         self._slots: list[_Slot] = []
@@ -86,7 +86,7 @@ class RayEngine(Engine):
             self._own = True
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         on_cpu = self.model is not None and (self.model.settings.device or "").startswith("cpu")
-        share = share_out(nodes, self.settings.workers, self.settings.gpus_per_worker, on_cpu)
+        share = allocate_workers(nodes, self.settings.workers, self.settings.gpus_per_worker, on_cpu)
         self._slots += [self._new_slot(share, load) for _ in range(share.workers)]
         self._share = share
 
@@ -95,14 +95,14 @@ class RayEngine(Engine):
         if not pieces:
             return
         self.start()
-        tally = Tally(pieces, progress)
+        tally = PieceProgress(pieces, progress)
         if self._home is not None:
             if self.model is not None and getattr(self.model, "device", torch.device("cpu")).type == "cpu":
                 self._work_meanwhile(self.model, pieces, tally)
             self._home.started()
         _Dispatcher(self, self._ray, self._slots, pieces, tally).run()
 
-    def _work_meanwhile(self, model: Model, pieces: Sequence[Work], tally: Tally) -> None:
+    def _work_meanwhile(self, model: Model, pieces: Sequence[Work], tally: PieceProgress) -> None:
         """Until a worker is there, do pieces here; the last of them is left as it is then."""
         with suppress(HandOver):
             for number, piece in enumerate(pieces):
@@ -148,7 +148,7 @@ class RayEngine(Engine):
             max_restarts=0,
             **own,
         )(RayWorker)
-        actor = worker.remote(_visible_everywhere(self.model, share.gpus > 0), int(threads.partition(",")[0]))
+        actor = worker.remote(_portable_settings(self.model, share.gpus > 0), int(threads.partition(",")[0]))
         return _Slot(actor, actor.ready.remote(load))
 
     def replace(self, slot: _Slot) -> None:
@@ -161,11 +161,13 @@ class RayEngine(Engine):
 class _Dispatcher:
     """Gives pieces to workers until all are done."""
 
-    def __init__(self, engine: RayEngine, ray: Any, slots: list[_Slot], pieces: Sequence[Work], tally: Tally) -> None:
+    def __init__(
+        self, engine: RayEngine, ray: Any, slots: list[_Slot], pieces: Sequence[Work], tally: PieceProgress
+    ) -> None:
         self.engine, self.ray, self.slots, self.pieces, self.tally = engine, ray, slots, pieces, tally
         self.waiting, self.left = deque(range(len(pieces))), len(pieces)
         self.deaths: Counter[int | None] = Counter()
-        self.started, self.told = time.monotonic(), engine.quiet
+        self.started, self.told = time.monotonic(), False
         self.looked = time.monotonic()
 
     def run(self) -> None:
@@ -198,7 +200,7 @@ class _Dispatcher:
             self.engine.replace(slot)
             return
         if mistake is not None:
-            raise UserError(mistake)
+            raise KnnSeqError(mistake)
         if number is not None:
             self.tally.set(number, self.pieces[number].size)
             self.left -= 1
@@ -248,11 +250,11 @@ class RayWorker(Worker):
     def model(self) -> Model:
         """See `Worker.model`."""
         if self._wanted is None:
-            raise UserError("This work needs a model, and the workers were given none.")
+            raise KnnSeqError("This work needs a model, and the workers were given none.")
         settings, fingerprint = self._wanted
         model = load_model(settings)
         if model.fingerprint != fingerprint:
-            raise UserError(
+            raise KnnSeqError(
                 f"On the node {socket.gethostname()} the model {settings.name} is another one than where the build was "
                 "started: give a path that all nodes share."
             )
@@ -270,12 +272,12 @@ class RayWorker(Worker):
     def _without_errors(self, work: Callable[[], object]) -> str | None:
         try:
             work()
-        except UserError as error:
+        except KnnSeqError as error:
             return str(error)
         return None
 
 
-def share_out(
+def allocate_workers(
     nodes: Sequence[Mapping[str, float]], workers: int | None, gpus_per_worker: float | None, on_cpu: bool = False
 ) -> Share:
     """How many workers a cluster gets, and what each of them holds of its node.
@@ -297,7 +299,7 @@ def share_out(
     wanted = workers or (room(1) if gpus else sum(node.get("CPU", 0) >= 1 for node in nodes))
     if not wanted or room(1) < wanted:
         each = f" with {gpus:g} GPUs each" if gpus else ""
-        raise UserError(
+        raise KnnSeqError(
             f"The Ray cluster has room for {room(1)} workers{each}, not for {wanted or 1}: choose --workers or "
             "--gpus-per-worker to fit it."
         )
@@ -309,7 +311,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise UserError("The engine 'ray' needs Ray: install it with `pip install knn-seq[ray]`.") from error
+        raise KnnSeqError("The engine 'ray' needs Ray: install it with `pip install knn-seq[ray]`.") from error
     return ray
 
 
@@ -326,7 +328,7 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> bool:
         _require_reachable(address)
         ray.init(address, **quietly)
     except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(
+        raise KnnSeqError(
             f"No Ray cluster answers at '{address}' ({_first_line(error)}): start one with `ray start --head`, or "
             "leave the address out and one is started here."
         ) from error
@@ -358,7 +360,7 @@ def _resolved(address: str) -> str:
     return str(canonicalize_bootstrap_address_or_die(address))
 
 
-def _visible_everywhere(model: Model | None, on_gpu: bool) -> tuple[ModelSettings, Fingerprint] | None:
+def _portable_settings(model: Model | None, on_gpu: bool) -> tuple[ModelSettings, Fingerprint] | None:
     """How to load the same model in another process."""
     if model is None:
         return None
@@ -368,14 +370,14 @@ def _visible_everywhere(model: Model | None, on_gpu: bool) -> tuple[ModelSetting
     return replace(settings, name=absolute_name(settings.name), data=data, device=device), model.fingerprint
 
 
-def _died(number: int | None, error: BaseException) -> UserError:
+def _died(number: int | None, error: BaseException) -> KnnSeqError:
     reason = _first_line(error)
     if number is None:
-        return UserError(
+        return KnnSeqError(
             f"Workers cannot start on the Ray cluster ({reason}): check that knn-seq is installed on every node for "
             "the same Python."
         )
-    return UserError(
+    return KnnSeqError(
         f"{ATTEMPTS} workers died of the same piece of work ({reason}): check the memory of the nodes, and run the "
         "same command again to go on."
     )

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from knn_seq.evaluate.comparison import Comparison, System
 from knn_seq.evaluate.report.words import around_word, words_of
-from knn_seq.explain import Evidence, Explanation, explain
-from knn_seq.translate import Translator
+from knn_seq.explain import Explanation, TokenExplanation, explain
+from knn_seq.translator import Translator
 
-VOTES = 3
+NEIGHBOURS = 3
 
 
-class Neighbour(NamedTuple):
-    """A sentence pair that voted; its target is cut in three around the word that the vote was for."""
+class NeighbourSentence(NamedTuple):
+    """The sentence pair of a neighbour; its target is cut in three around the word of the neighbour's token."""
 
-    share: float
+    probability: float
     distance: float
     token: str
     source: str
@@ -30,9 +30,9 @@ class MarkedWord:
     """A word of a translation and why it is there."""
 
     text: str
-    tokens: list[Evidence]
+    tokens: list[TokenExplanation]
     changed: bool  # the neighbours decided it
-    neighbours: list[Neighbour]  # of the token that decided
+    neighbours: list[NeighbourSentence]  # of the token that decided
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ def examples(
         chrf: chrF of each sentence of this one.
     """
     base = comparison.systems[0]
-    explanations = explain(translator, [system.translations[i] for i in chosen], votes=VOTES, **system.settings)
+    explanations = explain(
+        translator, [system.translations[i] for i in chosen], neighbours=NEIGHBOURS, **system.settings
+    )
     neighbours = _reader(translator)
     return [
         Example(
@@ -99,7 +101,7 @@ def examples(
 
 
 def _marked(
-    explanation: Explanation, translator: Translator, neighbours: Callable[[Evidence], list[Neighbour]]
+    explanation: Explanation, translator: Translator, neighbours: Callable[[TokenExplanation], list[NeighbourSentence]]
 ) -> list[MarkedWord]:
     translation = explanation.translation
     marked = []
@@ -111,8 +113,8 @@ def _marked(
     return marked
 
 
-def _reader(translator: Translator) -> Callable[[Evidence], list[Neighbour]]:
-    """Reads the sentences behind a token's votes, each one once."""
+def _reader(translator: Translator) -> Callable[[TokenExplanation], list[NeighbourSentence]]:
+    """Reads the sentences of a token's neighbours, each one once."""
     tokenizer = translator.model.tokenizer
 
     @cache
@@ -122,13 +124,13 @@ def _reader(translator: Translator) -> Callable[[Evidence], list[Neighbour]]:
         # Words are found in a text that its tokens write letter by letter; others are shown as they are.
         return source, target, tokens if tokenizer.decode(tokens) == target else []
 
-    def neighbours(evidence: Evidence) -> list[Neighbour]:
+    def neighbours(token: TokenExplanation) -> list[NeighbourSentence]:
         found = []
-        for vote in evidence.votes:
-            source, target, tokens = read(vote.sentence)
-            known = vote.position < len(tokens)
-            cut = around_word(target, tokens, vote.position, tokenizer) if known else (target, "", "")
-            found.append(Neighbour(vote.share, vote.distance, vote.token, source, cut))
+        for neighbour in token.neighbours:
+            source, target, tokens = read(neighbour.sentence)
+            known = neighbour.position < len(tokens)
+            cut = around_word(target, tokens, neighbour.position, tokenizer) if known else (target, "", "")
+            found.append(NeighbourSentence(neighbour.probability, neighbour.distance, neighbour.token, source, cut))
         return found
 
     return neighbours

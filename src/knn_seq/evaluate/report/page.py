@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from knn_seq import __version__
 from knn_seq.datastore import Datastore
-from knn_seq.errors import UserError
+from knn_seq.errors import KnnSeqError
 from knn_seq.evaluate.comparison import PARTS, Comparison, System
 from knn_seq.evaluate.plots import (
     gains_figure,
@@ -26,7 +26,7 @@ from knn_seq.evaluate.plots import (
 from knn_seq.evaluate.report.examples import examples, most_helped, most_hurt
 from knn_seq.metrics.chrf import sentence_chrf
 from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json
-from knn_seq.translate import Translator
+from knn_seq.translator import Translator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -168,7 +168,7 @@ def tunings(translator: Translator) -> list[dict[str, Any]]:
             {"name": name, "figure": svg(surface_figure(tuning), f"surface{i}"), **tuning}
             for i, (name, tuning) in enumerate(read_json(path).items())
         ]
-    except UserError:  # what was compared is worth a page without it
+    except KnnSeqError:  # what was compared is worth a page without it
         return []
 
 

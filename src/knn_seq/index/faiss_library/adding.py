@@ -19,7 +19,7 @@ from knn_seq.index.faiss_library.assignment import (
     fastest,
     product_dtypes,
 )
-from knn_seq.index.faiss_library.fast_scan import loose_lists, pack
+from knn_seq.index.faiss_library.fast_scan import pack, unpacked_lists
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 from knn_seq.index.faiss_library.training import apply_transform
 from knn_seq.quantize import ProductQuantizer, nearest_centroids
@@ -42,7 +42,7 @@ class TorchAdder:
         self.centroids = centroids_of(self.ivf).to(device)
         self.quantizer = _codebooks(self.ivf, device) if encodes and _encodable(self.ivf) else None
         # The codes of fast-scan are interleaved in a way that faiss makes out of plain codes only as a whole.
-        self.loose = loose_lists(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
+        self.loose = unpacked_lists(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
         self.packed = True
 
     @classmethod

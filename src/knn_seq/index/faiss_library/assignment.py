@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from knn_seq.index.blas import cpu_flags
 from knn_seq.index.faiss_library import faiss
 from knn_seq.quantize import nearest_centroids
+from knn_seq.runtime.environment import cpu_flags
 
 T = TypeVar("T")
 

@@ -16,16 +16,16 @@ def packed_lists(index: Any) -> Any | None:
     return ivf if isinstance(ivf, faiss.IndexIVFPQFastScan) else None
 
 
-def loose_lists(packed: Any) -> Any:
+def unpacked_lists(packed: Any) -> Any:
     """An empty index of the same lists and codebooks whose codes are plain; it uses what it was made of."""
     loose = faiss.IndexIVFPQ(packed.quantizer, packed.d, packed.nlist, packed.pq.M, packed.pq.nbits, packed.metric_type)
     loose.pq, loose.by_residual, loose.is_trained = packed.pq, packed.by_residual, True
     return loose
 
 
-def loose_copy(index: Any) -> Any:
+def unpacked_copy(index: Any) -> Any:
     """The same with the transforms of the whole index before it."""
-    wrapper = faiss.IndexPreTransform(loose_lists(packed_lists(index)))
+    wrapper = faiss.IndexPreTransform(unpacked_lists(packed_lists(index)))
     wrapper.own_fields = False
     for transform in reversed(transforms(index)):
         wrapper.prepend_transform(transform)
@@ -47,7 +47,7 @@ def merge_packed(index: Any, parts: Sequence[Path]) -> None:
     memory twice.
     """
     packed: Any = packed_lists(index)
-    loose = loose_lists(packed)
+    loose = unpacked_lists(packed)
     flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
     opened = [faiss.read_index(str(part), flags) for part in parts]
     sources = faiss.InvertedListsPtrVector()

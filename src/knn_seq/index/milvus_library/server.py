@@ -9,13 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from knn_seq.errors import IndexUnavailable, UserError
+from knn_seq.errors import IndexUnavailable, KnnSeqError
 from knn_seq.index.milvus_library.recipe import LITE_SUFFIX, address_of
 
 ADDRESS, TOKEN, TOKEN_FILE = "KNN_SEQ_MILVUS_ADDRESS", "KNN_SEQ_MILVUS_TOKEN", "KNN_SEQ_MILVUS_TOKEN_FILE"
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0  # until a search that was sent counts as not answered
-PATIENCE = 8.0  # seconds over which a server that fell silent is asked again
+RETRY_SECONDS = 8.0  # seconds over which a server that fell silent is asked again
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
 # A request that the server understood and refused is refused again.
 _REFUSED_BY_GRPC = {"UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED"}
@@ -54,7 +54,7 @@ class MilvusServer:
         *arguments: Any,
         doing: str,
         waiting: bool = True,
-        patience: float | None = None,
+        retry_seconds: float | None = None,
         **named: Any,
     ) -> Any:
         """What the server answers.
@@ -64,12 +64,12 @@ class MilvusServer:
             *arguments: Its arguments.
             doing: What it is for, to be read behind "cannot".
             waiting: Whether any failure but a refusal is worth asking again, not only that of the connection.
-            patience: Seconds over which it is asked again; None: the usual ones, and none if it was silent before.
+            retry_seconds: Seconds over which it is asked again; None: the usual ones, and none if it was silent before.
             **named: Its other arguments.
         """
-        if patience is None:
-            patience = 0.0 if self._silent else PATIENCE
-        end, pause, loaded = time.monotonic() + patience, FIRST_PAUSE, False
+        if retry_seconds is None:
+            retry_seconds = 0.0 if self._silent else RETRY_SECONDS
+        end, pause, loaded = time.monotonic() + retry_seconds, FIRST_PAUSE, False
         while True:
             try:
                 answer = getattr(self._connect(), method)(*arguments, **named)
@@ -77,7 +77,7 @@ class MilvusServer:
                 if not _from_milvus(error):
                     raise
                 if _refused(error) or not (waiting or _fell_silent(error)):
-                    raise UserError(f"{self} cannot {doing}: {_reason(error)}.") from error
+                    raise KnnSeqError(f"{self} cannot {doing}: {_reason(error)}.") from error
                 if getattr(error, "code", None) == _NOT_LOADED and not loaded:
                     loaded = True  # a server that was started again does not always do so by itself
                     self._load(str(arguments[0]))
@@ -114,16 +114,16 @@ class MilvusServer:
             self._client = client
         return self._client
 
-    def _not_connected(self, error: Exception) -> UserError:
+    def _not_connected(self, error: Exception) -> KnnSeqError:
         if self.address.endswith(LITE_SUFFIX):
             folder = Path(self.address).parent
             if not folder.is_dir():
-                return UserError(f"{self} cannot be opened: there is no folder {folder}.")
+                return KnnSeqError(f"{self} cannot be opened: there is no folder {folder}.")
             return IndexUnavailable(f"{self} cannot be opened: only one process can at a time, is another at it?")
         if _grpc_code(error) in _UNKNOWN_USER or "auth" in _reason(error).lower():
             if _token():
-                return UserError(f"{self} refuses the token that {TOKEN} or {TOKEN_FILE} gives: correct it.")
-            return UserError(f"{self} wants a user or a token: set {TOKEN} or {TOKEN_FILE}.")
+                return KnnSeqError(f"{self} refuses the token that {TOKEN} or {TOKEN_FILE} gives: correct it.")
+            return KnnSeqError(f"{self} wants a user or a token: set {TOKEN} or {TOKEN_FILE}.")
         return IndexUnavailable(f"{self} cannot be reached: see that it runs there, or give its right address.")
 
 
@@ -141,7 +141,7 @@ def _token() -> str:
     try:
         return Path(file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"The file {file} that {TOKEN_FILE} names cannot be read ({error}).") from error
+        raise KnnSeqError(f"The file {file} that {TOKEN_FILE} names cannot be read ({error}).") from error
 
 
 def library() -> Any:
@@ -150,7 +150,7 @@ def library() -> Any:
     try:
         milvus = import_module("pymilvus")
     except ImportError as error:
-        raise UserError("The library pymilvus is missing: pip install knn-seq[milvus].") from error
+        raise KnnSeqError("The library pymilvus is missing: pip install knn-seq[milvus].") from error
     for name in ("pymilvus", "milvus_lite"):  # their errors reach us as exceptions
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return milvus

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from knn_seq.combine import COMBINERS, Combiner
+from knn_seq.decoding.outage import Outage
+from knn_seq.decoding.step import KnnBatch
+from knn_seq.decoding.stored_settings import PARTS, stored_settings
+from knn_seq.models import Model, Source
+from knn_seq.retrieve import RETRIEVERS, Retriever
+from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.settings import SearchSettings, override
+from knn_seq.storage import DatastoreFolder
+from knn_seq.storage.translation_memory import TranslationMemory
+
+
+class KnnDecoder:
+    """A model that decodes with the neighbours of a datastore or a translation memory.
+
+    Here, and nowhere else, settings become a retriever, a combiner and limits.  Each part is opened once, whatever
+    settings it is asked with later.
+
+    Args:
+        store: What is searched.
+        model: What asks.
+        options: Fields of `SearchSettings` that hold instead of the store's own.
+    """
+
+    def __init__(
+        self, store: DatastoreFolder | TranslationMemory, model: Model, options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.store, self.model, self.options = store, model, dict(options or {})
+        # What a translation memory, which has no settings of its own, is searched with.
+        self.memory_settings = SearchSettings(retriever="memory", combiner="distance")
+        self._retrievers: dict[str, Retriever] = {}
+        self._combiners: dict[str, Combiner] = {}
+        self._outages: defaultdict[str | None, Outage] = defaultdict(Outage)  # of the index of that name
+
+    def settings(self, options: Mapping[str, Any] | None = None) -> SearchSettings:
+        """The store's own settings for the parts that are named, with the decoder's and these options in place."""
+        given = {**self.options, **{name: value for name, value in (options or {}).items() if value is not None}}
+        if isinstance(self.store, TranslationMemory):
+            own = self.memory_settings
+        else:
+            own = stored_settings(self.store, *(given.get(part) for part in PARTS))
+        return override(override(own, self.options), options or {})
+
+    def retriever(self, settings: SearchSettings) -> Retriever:
+        """The retriever that these settings name."""
+        key = json.dumps([settings.retriever, settings.index, dict(settings.retriever_options)], sort_keys=True)
+        if key not in self._retrievers:
+            self._retrievers[key] = RETRIEVERS.get(settings.retriever).open(self.store, self.model, settings)
+        return self._retrievers[key]
+
+    def combiner(self, settings: SearchSettings) -> Combiner:
+        """The combiner that these settings name."""
+        key = json.dumps([settings.combiner, dict(settings.combiner_options)], sort_keys=True)
+        if key not in self._combiners:
+            kind = COMBINERS.get(settings.combiner)
+            self._combiners[key] = kind.open(self.store, self.model, settings.combiner_options)
+        return self._combiners[key]
+
+    def batch(
+        self, sources: Sequence[Source], settings: SearchSettings, stopwatch: Stopwatch | None = None
+    ) -> KnnBatch | None:
+        """What adds neighbours to the steps of a batch; None: the model decodes it alone.
+
+        Args:
+            sources: The sentences.
+            settings: How neighbours are found and how much they count.
+            stopwatch: Told what searching and combining take.
+        """
+        if not settings.weight:
+            return None
+        combiner, outage = self.combiner(settings), self._outages[settings.index]
+        retriever = outage.ask(lambda: self.retriever(settings), settings)
+        if retriever is None:
+            return None
+        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage)

@@ -1,0 +1,134 @@
+"""One step of decoding with neighbours: query, retrieve, combine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from knn_seq.combine import Combiner, CombinerInputs, mix_vocabulary
+from knn_seq.decoding.outage import Outage
+from knn_seq.index import Neighbours
+from knn_seq.models import Source, Step
+from knn_seq.retrieve import Retriever
+from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.settings import SearchSettings
+
+
+class KnnBatch:
+    """Adds neighbours to the steps of one batch: a `StepHook`.
+
+    Args:
+        retriever: Finds neighbours.
+        combiner: Weighs them.
+        settings: How many neighbours, in how many sentences they are looked for, and where the model needs none.
+        sources: The sentences of the batch.
+        stopwatch: Told what searching and combining take.
+        outage: What is known of the index from earlier batches.
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        combiner: Combiner,
+        settings: SearchSettings,
+        sources: Sequence[Source],
+        stopwatch: Stopwatch | None = None,
+        outage: Outage | None = None,
+    ) -> None:
+        self.retriever, self.combiner, self.settings = retriever, combiner, settings
+        self.stopwatch, self.outage = stopwatch or Stopwatch(), outage or Outage()
+        self._may_repeat = not retriever.on_accelerator  # until all prefixes differ: then those they grow into do too
+        with self.stopwatch.timing("search"):
+            # In a tuple: what is prepared may be None, and None is no answer.
+            self.prepared = self.outage.ask(lambda: (retriever.prepare(sources, settings),), settings)
+
+    def __call__(self, step: Step) -> Tensor:
+        """The mixture's log-probabilities, (rows, vocabulary)."""
+        with self.stopwatch.timing("search"):
+            finished = None if self.retriever.on_accelerator else step.finished
+            rows = rows_to_search(step.log_probs, self.settings.confidence_threshold, finished)
+            neighbours = self.neighbours(step.queries, step.sentences, rows, step.prefixes)
+        with self.stopwatch.timing("combination"):
+            inputs = combiner_inputs(self.combiner, step.queries, neighbours, step.log_probs)
+            return mix_vocabulary(step.log_probs, neighbours, self.combiner.combine(inputs, self.settings))
+
+    def neighbours(
+        self, queries: Tensor, sentences: Tensor, rows: Tensor | None = None, prefixes: Tensor | None = None
+    ) -> Neighbours:
+        """The neighbours of each row; there are none while the index does not answer.
+
+        Args:
+            queries: (rows, dimension)
+            sentences: For each row its sentence in the batch, (rows,), on the CPU.
+            rows: Those that are searched, (rows,) bool; None: all.
+            prefixes: The tokens before each row, (rows, t): equal ones have equal queries, which are searched once.
+        """
+        nothing = Neighbours.none(len(queries), self.settings.k, queries.device)
+        if not self.prepared or (rows is not None and not rows.any()):
+            return nothing
+        if rows is None:
+            found = self.outage.ask(lambda: self._search(queries, sentences, prefixes), self.settings)
+            return found or nothing
+        some = (queries[rows], sentences[rows.cpu()], None if prefixes is None else prefixes[rows], False)
+        found = self.outage.ask(lambda: self._search(*some), self.settings)
+        return found.scatter(rows) if found else nothing
+
+    def _search(self, queries: Tensor, sentences: Tensor, prefixes: Tensor | None, all_rows: bool = True) -> Neighbours:
+        (prepared,) = self.prepared or (None,)
+        of_row = None
+        if prefixes is not None and self._may_repeat:
+            first, of_row = distinct_prefixes(sentences, prefixes)
+            if len(first) < len(queries):
+                queries, sentences = queries[first], sentences[first]
+            else:
+                of_row, self._may_repeat = None, not all_rows
+        found = self.retriever.retrieve(queries, sentences, self.settings, prepared)
+        self.outage.over(self.settings)
+        return found if of_row is None else found.rows(torch.tensor(of_row, device=queries.device))
+
+
+def rows_to_search(
+    log_probs: Tensor, confidence_threshold: float | None, finished: Tensor | None = None
+) -> Tensor | None:
+    """The rows whose neighbours are wanted, (rows,) bool; None: all.
+
+    Args:
+        log_probs: log p_MT, (rows, n), with the most likely token of each row among the n.
+        confidence_threshold: Where the model gives a token at least this probability it decides alone.
+        finished: Rows that are complete, (rows,) bool.
+    """
+    unfinished = None if finished is None else ~finished
+    if confidence_threshold is None:
+        return unfinished
+    unconfident = log_probs.amax(dim=1) < math.log(confidence_threshold)
+    return unconfident if unfinished is None else unconfident & unfinished
+
+
+def combiner_inputs(combiner: Combiner, queries: Tensor, neighbours: Neighbours, log_probs: Tensor) -> CombinerInputs:
+    """What a combiner may look at, from log p_MT of the vocabulary, (rows, vocabulary)."""
+    best = log_probs.topk(combiner.best_log_probs, dim=1).values if combiner.best_log_probs else log_probs[:, :0]
+    return CombinerInputs(queries, neighbours, log_probs.gather(1, neighbours.values), best)
+
+
+def distinct_prefixes(sentences: Tensor, prefixes: Tensor) -> tuple[list[int], list[int]]:
+    """Rows with the same sentence and prefix have the same query; it need be searched only once.
+
+    Args:
+        sentences: (rows,), on the CPU.
+        prefixes: (rows, t)
+
+    Returns:
+        The first row of each distinct prefix, and for each row its place among these.
+    """
+    places: dict[tuple[int, bytes], int] = {}
+    first: list[int] = []
+    of_row: list[int] = []
+    for number, (sentence, prefix) in enumerate(zip(sentences.tolist(), prefixes.cpu().numpy(), strict=True)):
+        place = places.setdefault((sentence, prefix.tobytes()), len(first))
+        if place == len(first):
+            first.append(number)
+        of_row.append(place)
+    return first, of_row

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Translation(str):
+    """A translation: its text, which also knows what it was made of.
+
+    Attributes:
+        source: The source text.
+        tokens: The target tokens, the end-of-sentence token last unless the output was cut.
+        score: The sum of log p of the tokens, in the distribution that was decoded from.
+        alternatives: The next best translations, if more than one was asked for.
+        source_cut: The source was longer than the model can read, and its end was left out.
+    """
+
+    source: str
+    tokens: list[int]
+    score: float
+    alternatives: list[Translation]
+    source_cut: bool
+
+    def __new__(
+        cls,
+        text: str,
+        source: str,
+        tokens: Sequence[int],
+        score: float = 0.0,
+        alternatives: Sequence[Translation] = (),
+        source_cut: bool = False,
+    ) -> Translation:
+        """A string with attributes."""
+        translation = super().__new__(cls, text)
+        translation.source, translation.tokens, translation.score = source, list(tokens), score
+        translation.alternatives, translation.source_cut = list(alternatives), source_cut
+        return translation
+
+    @property
+    def text(self) -> str:
+        """The text as a plain string."""
+        return str(self)

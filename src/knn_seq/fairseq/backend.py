@@ -1,0 +1,88 @@
+"""fairseq's checkpoints, loaded without fairseq."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from knn_seq.errors import KnnSeqError
+from knn_seq.fairseq.checkpoint.converted import is_converted, load, save
+from knn_seq.fairseq.checkpoint.folder import find_checkpoint, find_tokenizer, with_options_beside
+from knn_seq.fairseq.checkpoint.network import make_network
+from knn_seq.fairseq.checkpoint.reading import read_checkpoint
+from knn_seq.fairseq.checkpoint.tokenizer import FairseqTokenizer
+from knn_seq.fairseq.data_bin import DataBin
+from knn_seq.fairseq.dictionary import EOS
+from knn_seq.models.base import MODELS, Model, ModelBackend
+from knn_seq.models.encoder_decoder import EncoderDecoderModel
+from knn_seq.settings import DecodingSettings, ModelSettings
+
+
+@MODELS.register("fairseq")
+class FairseqBackend(ModelBackend):
+    """`fairseq:PATH` for a checkpoint, its folder, or a folder that `knn-seq convert` wrote."""
+
+    @classmethod
+    def load(cls, name: str, settings: ModelSettings) -> Model:
+        """Read the network, and the dictionaries and BPE that belong to it."""
+        network, tokenizer, prefix, _ = _read(name, settings)
+        return FairseqModel(network, tokenizer, tokenizer.fingerprint(), settings, [EOS, *prefix])
+
+
+class FairseqModel(EncoderDecoderModel):
+    """A network that searches as fairseq does."""
+
+    def _search_arguments(self, decoding: DecodingSettings) -> dict[str, Any]:
+        arguments = super()._search_arguments(decoding)
+        if "early_stopping" in arguments:  # a search is over when it has as many outputs as beams
+            arguments["early_stopping"] = True
+        return arguments
+
+
+def convert(name: str, folder: str | Path, settings: ModelSettings) -> None:
+    """Write a checkpoint as a folder of Transformers.
+
+    Args:
+        name: The checkpoint, without "fairseq:".
+        folder: What to write; it must not exist, or be empty.
+        settings: The languages and the folder of dictionaries, where the checkpoint does not tell them.
+    """
+    network, tokenizer, _, options = _read(name, settings)
+    save(Path(folder), network, tokenizer, options)
+
+
+def open_data_bin(folder: str | Path, subset: str, model: Model) -> DataBin:
+    """A split of a data-bin folder, for a model with the same dictionaries.
+
+    Args:
+        folder: What `fairseq-preprocess --destdir` was given.
+        subset: The split, such as "train".
+        model: What the datastore is built with.
+    """
+    tokenizer = model.tokenizer
+    if not isinstance(tokenizer, FairseqTokenizer):
+        raise KnnSeqError(f"A data-bin folder is for fairseq's models, which {model.settings.name} is not.")
+    corpus = DataBin(folder, subset, tokenizer.source.language, tokenizer.target.language, tokenizer.source_prefix)
+    for side, there in ((tokenizer.source, corpus.source_dictionary), (tokenizer.target, corpus.target_dictionary)):
+        own = side.dictionary.symbols[: len(there)] if tokenizer.languages else side.dictionary.symbols
+        if own != there.symbols:
+            raise KnnSeqError(
+                f"{Path(folder) / f'dict.{side.language}.txt'} is not the dictionary of {model.settings.name}: "
+                "binarise the text with the model's own dictionaries (fairseq-preprocess --srcdict --tgtdict)."
+            )
+    return corpus
+
+
+def _read(name: str, settings: ModelSettings) -> tuple[Any, FairseqTokenizer, list[int], dict[str, Any]]:
+    """The network, the tokenizer, what the decoder reads behind the end-of-sentence token, and the options."""
+    if is_converted(Path(name)):
+        folder = Path(name).resolve()
+        network, options = load(folder)
+    else:
+        path = find_checkpoint(name)
+        folder = path.resolve().parent
+        checkpoint = read_checkpoint(path)
+        network, options = make_network(checkpoint), with_options_beside(checkpoint.options, folder)
+    rows = network.config.src_vocab_size, network.config.tgt_vocab_size
+    tokenizer, prefix = find_tokenizer(options, folder, rows, settings)
+    return network, tokenizer, prefix, options

@@ -1,8 +1,0 @@
-"""What an index costs to build and to search, before it is: work counted on paper, times constants of a machine."""
-
-from knn_seq.index.cost.constants import Costs
-from knn_seq.index.cost.fit import Observation, fit
-from knn_seq.index.cost.job import Job, Search, Work
-from knn_seq.index.cost.measure import measure_costs
-
-__all__ = ["Costs", "Job", "Observation", "Search", "Work", "fit", "measure_costs"]

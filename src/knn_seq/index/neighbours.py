@@ -1,0 +1,81 @@
+"""What a retriever finds and a combiner uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest entries of some queries, a row a query, nearest first.
+
+    A row with fewer than k neighbours is filled up with id -1, distance infinity and value 0, of probability 0.
+    """
+
+    distances: Tensor  # (rows, k) float32
+    values: Tensor  # (rows, k) int64: target tokens
+    ids: Tensor  # (rows, k) int64: entries of the datastore
+    complete: bool = False  # every place is known to hold a real neighbour; False: it has to be looked at
+
+    @property
+    def found(self) -> Tensor:
+        """Which places hold a real neighbour, (rows, k) bool."""
+        return self.ids >= 0
+
+    @cached_property
+    def empty(self) -> Tensor:
+        """The rows for which nothing was found, (rows,) bool."""
+        return self.ids[:, 0] < 0
+
+    def rows(self, index: Tensor | slice) -> Neighbours:
+        """The neighbours of other rows: row i of the result is row index[i] of this."""
+        return Neighbours(self.distances[index], self.values[index], self.ids[index], self.complete)
+
+    def nearest(self, k: int) -> Neighbours:
+        """The first k of each row."""
+        return Neighbours(self.distances[:, :k], self.values[:, :k], self.ids[:, :k], self.complete)
+
+    def scatter(self, rows: Tensor) -> Neighbours:
+        """The neighbours of more rows, of which nothing was found for the others.
+
+        Args:
+            rows: The rows that these are the neighbours of, (all rows,) bool.
+        """
+        every = Neighbours.none(len(rows), self.ids.shape[1], self.ids.device)
+        every.distances[rows], every.values[rows], every.ids[rows] = self.distances, self.values, self.ids
+        return every
+
+    def without(self, dropped: Tensor) -> Neighbours:
+        """The neighbours that are not dropped, (rows, k) bool, still nearest first; places at the end become empty."""
+        order = dropped.to(torch.int8).argsort(dim=1, stable=True)
+        gone = dropped.gather(1, order)
+        return Neighbours(
+            self.distances.gather(1, order).masked_fill(gone, torch.inf),
+            self.values.gather(1, order).masked_fill(gone, 0),
+            self.ids.gather(1, order).masked_fill(gone, -1),
+        )
+
+    def to(self, device: torch.device | str) -> Neighbours:
+        """The same on another device."""
+        return Neighbours(self.distances.to(device), self.values.to(device), self.ids.to(device), self.complete)
+
+    @classmethod
+    def none(cls, rows: int, k: int, device: torch.device | str = "cpu") -> Neighbours:
+        """Rows for which nothing was found."""
+        missing = torch.full((rows, k), -1, device=device)
+        return cls(torch.full((rows, k), torch.inf, device=device), torch.zeros_like(missing), missing)
+
+    @classmethod
+    def join(cls, parts: Sequence[Neighbours]) -> Neighbours:
+        """The rows of all parts, which have the same k."""
+        return cls(
+            torch.cat([part.distances for part in parts]),
+            torch.cat([part.values for part in parts]),
+            torch.cat([part.ids for part in parts]),
+            all(part.complete for part in parts),
+        )

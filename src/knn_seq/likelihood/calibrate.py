@@ -1,0 +1,78 @@
+"""Defaults for k, temperature and weight that fit what is searched, without a dev set.
+
+Sentences of it are held out in turn: each of their tokens is predicted from all other sentences, and the settings under
+which these predictions are most likely are the best guess for new sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from knn_seq.decoding import KnnDecoder
+from knn_seq.likelihood.predictions import Reference, predict
+from knn_seq.likelihood.surface import Grid, log_likelihoods, median_distance, temperatures_for
+from knn_seq.models import Source
+from knn_seq.settings import SearchSettings
+
+K_CHOICES = (4, 8, 16, 32, 64)
+WEIGHT_CHOICES = tuple(round(0.05 * step, 2) for step in range(2, 19))
+ENOUGH = 0.005  # a smaller k, which is faster, is taken if it costs less than this log-likelihood per token
+
+
+def calibrate(
+    decoder: KnnDecoder,
+    settings: SearchSettings,
+    sentences: int,
+    k_choices: Sequence[int] = K_CHOICES,
+    floor: float = 0.0,
+) -> dict[str, Any]:
+    """k, temperature and weight for a retriever and a combiner, and the distances they were measured at.
+
+    Args:
+        decoder: The model, and what it searches.
+        settings: The retriever and the combiner, and how is searched.
+        sentences: How many of those that are searched are held out.
+        k_choices: What k may be, ascending.
+        floor: Tokens less likely than this all count as if they were this likely: a search does not write them anyway,
+            and to lift them a little costs certainty where neighbours are right.
+
+    Returns:
+        Fields of `SearchSettings`; none if no token has neighbours.
+    """
+    references = held_out(decoder, sentences)
+    asked = replace(settings, k=max(k_choices), weight=1.0, confidence_threshold=None)
+    made = predict(decoder, references, [asked], label="defaults")
+    if not made or not made[0].neighbours.found.any():
+        return {}
+    predictions = made[0].rows(~made[0].neighbours.empty)
+    median = median_distance(predictions.neighbours)
+    grid = Grid(k_choices, temperatures_for(settings.combiner, median), WEIGHT_CHOICES)
+    [values] = log_likelihoods(predictions, decoder.combiner(settings), grid, [floor])
+    by_k = values.flatten(1).amax(dim=1)
+    place = int((by_k >= by_k.max() - ENOUGH).nonzero()[0])  # the smallest k that is good enough
+    temperature, weight = divmod(int(values[place].argmax()), len(WEIGHT_CHOICES))
+    return {
+        "k": k_choices[place],
+        "temperature": grid.temperatures[temperature],
+        "weight": WEIGHT_CHOICES[weight],
+        "median_distance": round(median, 4),
+    }
+
+
+def held_out(decoder: KnnDecoder, sentences: int) -> list[Reference]:
+    """A random sample of what is searched, of those that the model can read completely."""
+    store, model = decoder.store, decoder.model
+    total = len(store.texts)
+    if total < 2:
+        return []
+    chosen = np.random.default_rng(0).permutation(total)[:sentences].tolist()
+    pairs = zip(chosen, store.token_pairs(chosen, model.tokenizer), strict=True)
+    return [
+        Reference(Source(store.texts[number][0], pair.source), pair.target, number)
+        for number, pair in pairs
+        if model.max_length is None or max(map(len, pair)) <= model.max_length
+    ]

@@ -1,0 +1,1 @@
+"""The machine and the terminal: progress, sizes, memory, threads, time."""

@@ -1,0 +1,75 @@
+"""A translation memory: sentence pairs to translate with before anything was built from them."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from knn_seq.corpus import Corpus, SentencePair, open_corpus
+from knn_seq.errors import KnnSeqError
+from knn_seq.models import PairTokenizer, TokenPair
+
+log = logging.getLogger(__name__)
+
+POSITIONS = 1 << 20  # of a sentence, in the numbers of entries
+
+
+class TranslationMemory:
+    """The sentence pairs of a corpus, in memory.
+
+    It stands where a datastore stands when there is none.  Entry p of sentence s has the number s · 2²⁰ + p.
+
+    Args:
+        texts: Source and target text of each sentence pair.
+    """
+
+    def __init__(self, texts: Sequence[tuple[str, str]]) -> None:
+        if not texts:
+            raise KnnSeqError("There is no sentence pair in the translation memory.")
+        self.texts = texts
+
+    @classmethod
+    def open(cls, corpus: str | Path | Corpus) -> TranslationMemory:
+        """Read a corpus; bad lines are left out.
+
+        Args:
+            corpus: A TSV or JSON-lines file with both sides (gzipped or not), or an opened corpus.
+        """
+        if not isinstance(corpus, Corpus):
+            corpus = open_corpus(corpus)
+        texts: list[tuple[str, str]] = []
+        rejected: Counter[str] = Counter()
+        for line in corpus:
+            if isinstance(line, SentencePair):
+                texts.append((line.source, line.target))
+            else:
+                rejected[line.reason] += 1
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
+        if not texts:
+            raise KnnSeqError(f"There is no usable sentence pair in {corpus.describe()} ({reasons or 'it is empty'}).")
+        if rejected:
+            log.info("%s lines were left out: %s.", f"{rejected.total():,}", reasons)
+        return cls(texts)
+
+    def token_pairs(self, numbers: Sequence[int], tokenizer: PairTokenizer) -> list[TokenPair]:
+        """Some of the sentence pairs as a model sees them."""
+        texts = [self.texts[number] for number in numbers]
+        if not texts:
+            return []
+        sources = tokenizer.encode_sources([source for source, _ in texts])
+        targets = tokenizer.encode_targets([target for _, target in texts])
+        return [TokenPair(source, target) for source, target in zip(sources, targets, strict=True)]
+
+    def locate(self, entries: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The sentence pair of each entry and its place in the target, both in the same shape; -1 for no entry."""
+        ids = np.asarray(entries, np.int64)
+        return np.where(ids < 0, -1, ids // POSITIONS), np.where(ids < 0, -1, ids % POSITIONS)
+
+    def __len__(self) -> int:
+        """The number of sentence pairs."""
+        return len(self.texts)

@@ -1,0 +1,185 @@
+"""The Translator: what a user of the Python API holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from knn_seq.corpus import Corpus
+from knn_seq.datastore import Datastore
+from knn_seq.decoding import KnnDecoder, Translation
+from knn_seq.errors import InvalidSetting
+from knn_seq.likelihood import calibrate
+from knn_seq.models import Model, Source, as_model
+from knn_seq.models.ensemble import Ensemble
+from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.settings import DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
+from knn_seq.storage.translation_memory import TranslationMemory
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from knn_seq.settings import TranslateOptions, TranslatorOptions
+
+# How a translation memory is calibrated: in seconds, and for few keys, of which far neighbours are no use.
+CALIBRATION_SENTENCES = 32
+CALIBRATION_K = (2, 4, 8, 16, 32)
+CALIBRATION_FLOOR = 0.05
+
+SentencePairs = Sequence[tuple[str, str]]
+
+
+class Translator:
+    """Translates with a model that a datastore, or a translation memory, adapts to its domain.
+
+    Args:
+        store: The datastore or its folder.
+        model: The model: a hub name, a path, BACKEND:NAME, a loaded Transformers network (with its `tokenizer`), or a
+            `Model`.  A datastore needs it only if it is no longer where it was when the datastore was built.
+        tokenizer: Of a loaded Transformers network.
+        ensemble: Further models with the same vocabulary that decide together with the first.
+        translation_memory: Instead of a datastore, sentence pairs that are searched as they are: pairs of texts, a
+            file, a corpus, or an opened memory.  Without a temperature, k, temperature and weight are measured on a
+            few of them, which takes seconds.
+        decoding: How translations are searched for: `DecodingSettings`, or a `GenerationConfig` of Transformers.
+        **options: Other defaults than the datastore's own: fields of `SearchSettings`, `DecodingSettings` and, for the
+            model, `ModelSettings`.
+    """
+
+    def __init__(
+        self,
+        store: Datastore | str | Path | None = None,
+        model: Any = None,
+        *,
+        tokenizer: Any = None,
+        ensemble: Sequence[str | Model] = (),
+        translation_memory: TranslationMemory | Corpus | str | Path | SentencePairs | None = None,
+        decoding: DecodingSettings | Any = None,
+        **options: Unpack[TranslatorOptions],
+    ) -> None:
+        given: Mapping[str, Any] = options
+        reject_unknown(given, SearchSettings, DecodingSettings, ModelSettings)
+        self.store = _opened(store, translation_memory, model)
+        wanted = self.store.model_settings if isinstance(self.store, Datastore) else ModelSettings("")
+        wanted = override(wanted, given)
+        lead = as_model(model or wanted.name, wanted, tokenizer)
+        if isinstance(self.store, Datastore):
+            self.store.require_fitting(lead)
+        self.model: Model = Ensemble.of([lead, *(as_model(other, wanted) for other in ensemble)]) if ensemble else lead
+        self.decoder = KnnDecoder(self.store, self.model, {name: given[name] for name in given if name in _SEARCH})
+        self.decoding = override(decoding, given) if isinstance(decoding, DecodingSettings) else decoding
+        self.decoding = self.decoding or override(DecodingSettings(), given)
+        self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
+        self._lock = threading.Lock()  # hooks belong to the model, not to a thread
+        if isinstance(self.store, TranslationMemory) and given.get("temperature") is None:
+            self._calibrate_memory()
+
+    @overload
+    def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings, too
+        self,
+        sources: str,
+        on_progress: Callable[[int], None] | None = None,
+        decoding: DecodingSettings | Any = None,
+        **options: Unpack[TranslateOptions],
+    ) -> Translation: ...
+
+    @overload
+    def translate(
+        self,
+        sources: Sequence[str],
+        on_progress: Callable[[int], None] | None = None,
+        decoding: DecodingSettings | Any = None,
+        **options: Unpack[TranslateOptions],
+    ) -> list[Translation]: ...
+
+    def translate(
+        self,
+        sources: str | Sequence[str],
+        on_progress: Callable[[int], None] | None = None,
+        decoding: DecodingSettings | Any = None,
+        **options: Unpack[TranslateOptions],
+    ) -> Translation | list[Translation]:
+        """Translate a sentence, or many of them.
+
+        Args:
+            sources: The sentence or the sentences; an empty one gives an empty translation.
+            on_progress: Called with the number of sentences after each batch.
+            decoding: Instead of the translator's: `DecodingSettings`, or a `GenerationConfig` of Transformers.
+            **options: Fields of `SearchSettings` and `DecodingSettings`; a weight of 0 is the model alone.
+        """
+        if isinstance(sources, str):
+            return self.translate([sources], on_progress, decoding, **options)[0]
+        search, decoding = self.settings(options, decoding)
+        read, cut = self.read(sources)
+        results = [Translation("", source, []) for source in sources]
+        nonempty = [i for i in sorted(range(len(sources)), key=lambda i: -len(read[i].tokens)) if sources[i].strip()]
+        size = decoding.batch_size if isinstance(decoding, DecodingSettings) else DecodingSettings.batch_size
+        for start in range(0, len(nonempty), size):
+            batch = nonempty[start : start + size]
+            for i, nbest in zip(batch, self._generate([read[i] for i in batch], search, decoding), strict=True):
+                best, *others = [
+                    Translation(self.model.tokenizer.decode(one.tokens), sources[i], one.tokens, one.score)
+                    for one in nbest
+                ]
+                best.alternatives, best.source_cut = others, cut[i]
+                results[i] = best
+            if on_progress is not None:
+                on_progress(len(batch))
+        return results
+
+    def settings(
+        self, options: Mapping[str, Any], decoding: DecodingSettings | Any = None
+    ) -> tuple[SearchSettings, DecodingSettings | Any]:
+        """The translator's settings with these options in their place.
+
+        Options that name another retriever, combiner or index bring the datastore's own settings for it.
+        """
+        reject_unknown(options, SearchSettings, DecodingSettings)
+        chosen = decoding or self.decoding
+        if isinstance(chosen, DecodingSettings):
+            chosen = override(chosen, options)
+        return self.decoder.settings(options), chosen
+
+    def read(self, sources: Sequence[str]) -> tuple[list[Source], list[bool]]:
+        """The sentences with their tokens, and which of them were cut to the length that the model can read."""
+        encoded, limit = self.model.tokenizer.encode_sources(list(sources)), self.model.max_length
+        cut = [limit is not None and len(tokens) > limit for tokens in encoded]
+        for i, long in enumerate(cut):
+            if long:
+                encoded[i] = [*encoded[i][: limit - 1], encoded[i][-1]]  # type: ignore[operator]
+        return [Source(text, tokens) for text, tokens in zip(sources, encoded, strict=True)], cut
+
+    def _generate(
+        self, sources: list[Source], search: SearchSettings, decoding: DecodingSettings | Any
+    ) -> list[list[Any]]:
+        with self._lock:
+            knn = self.decoder.batch(sources, search, self.stopwatch)
+            return self.model.generate([source.tokens for source in sources], decoding, knn)
+
+    def _calibrate_memory(self) -> None:
+        settings = self.decoder.settings()
+        if settings.weight:
+            measured = calibrate(self.decoder, settings, CALIBRATION_SENTENCES, CALIBRATION_K, CALIBRATION_FLOOR)
+            self.decoder.memory_settings = override(self.decoder.memory_settings, measured)
+
+
+_SEARCH = frozenset(SearchSettings.__dataclass_fields__)
+
+
+def _opened(
+    store: Datastore | str | Path | None,
+    memory: TranslationMemory | Corpus | str | Path | SentencePairs | None,
+    model: Any,
+) -> Datastore | TranslationMemory:
+    """What is searched."""
+    if store is not None and memory is not None:
+        raise InvalidSetting("Give a datastore or a translation memory, not both.")
+    if store is not None:
+        return store if isinstance(store, Datastore) else Datastore(store)
+    if memory is None:
+        raise InvalidSetting("Give a datastore's folder or a translation memory (--translation-memory).")
+    if model is None:
+        raise InvalidSetting("A translation memory does not say which model it is for: give one (--model).")
+    return memory if isinstance(memory, TranslationMemory) else TranslationMemory.open(memory)
