@@ -10,7 +10,7 @@ from tiny_models import END
 from knn_seq import Datastore, Translation, Translator
 from knn_seq.combine import COMBINERS
 from knn_seq.explain import changed_tokens, explain, reading, to_dicts
-from knn_seq.index.neighbours import Neighbours
+from knn_seq.index import Neighbours
 from knn_seq.models import TokenPair
 
 SOURCES = ["5 6 7", "8", "", "9 10 11 12 13", "20 21 22 23 24 25 26"]
@@ -32,7 +32,7 @@ def translators(subset_store, save_model, number_corpus):
         "full": Translator(subset_store, **options),
         "distance": Translator(subset_store, combiner="distance", **options),
         "subset": Translator(subset_store, retriever="subset", subset_size=9, **options),
-        "memory": Translator(memory=number_corpus, model=save_model(), **options),
+        "memory": Translator(translation_memory=number_corpus, model=save_model(), **options),
         "ensemble": Translator(subset_store, ensemble=[other], **options),
     }
 
@@ -42,7 +42,7 @@ def slow_reference(translator, translation, search):
     model, vocabulary = translator.model, 61
     lead, *others = [model] if not hasattr(model, "lead") else [model.lead, *model.followers]
     [source], _ = translator.read([translation.source])
-    retriever, combiner = translator.retriever(search), COMBINERS.get(search.combiner)(search)
+    retriever, combiner = translator.decoder.retriever(search), COMBINERS.get(search.combiner)(search)
     prepared = retriever.prepare([source], search.subset_size)
     rows = []
     for step, token in enumerate(translation.tokens):
@@ -104,7 +104,7 @@ def test_the_batch_does_not_matter(translators, name, monkeypatch):
             assert middle.probability == pytest.approx(right.probability, abs=1e-5)
             assert left.model_choice_probability == pytest.approx(right.model_choice_probability, abs=1e-5)
             assert [vote.entry for vote in left.votes] == [vote.entry for vote in right.votes]
-            assert [vote.share for vote in left.votes] == pytest.approx([v.share for v in right.votes], abs=1e-5)
+            assert [vote.probability for vote in left.votes] == pytest.approx([v.share for v in right.votes], abs=1e-5)
 
 
 def test_tokens_are_named_and_all_votes_are_there(translators):
@@ -151,27 +151,27 @@ def test_where_the_model_is_sure_nobody_is_asked(translators, name, monkeypatch)
     choices = [e.model_choice_probability for one in explain(translator, translations, weight=0) for e in one.tokens]
     middle = len(choices) // 2
     sure = float(np.mean(sorted(choices)[middle : middle + 2]))  # between two of them
-    for explanation in explain(translator, translations, sure=sure):
-        search, _ = translator.settings({"sure": sure})
+    for explanation in explain(translator, translations, confidence_threshold=sure):
+        search, _ = translator.settings({"confidence_threshold": sure})
         for evidence, wanted in zip(
             explanation.tokens, slow_reference(translator, explanation.translation, search), strict=True
         ):
             assert evidence.probability == pytest.approx(wanted[0], abs=1e-5)
             assert evidence.weight == pytest.approx(wanted[3], abs=1e-5)
             assert bool(evidence.votes) == (wanted[3] > 0)
-    asked = [evidence.weight > 0 for one in explain(translator, translations, sure=sure) for evidence in one.tokens]
+    asked = [evidence.weight > 0 for one in explain(translator, translations, confidence_threshold=sure) for evidence in one.tokens]
     assert any(asked)
     assert not all(asked)
     rows = []
-    kind = type(translator.retriever())
+    kind = type(translator.decoder.retriever())
     search_it = kind.retrieve
     monkeypatch.setattr(
         kind, "retrieve", lambda self, keys, *rest: rows.append(len(keys)) or search_it(self, keys, *rest)
     )
-    explain(translator, translations, sure=sure)
+    explain(translator, translations, confidence_threshold=sure)
     assert sum(rows) == sum(asked)
     rows.clear()
-    explain(translator, translations, sure=min(choices) / 2)
+    explain(translator, translations, confidence_threshold=min(choices) / 2)
     assert not rows
 
 
@@ -190,7 +190,7 @@ def test_a_token_that_neither_wanted_is_not_changed_by_neighbours(translators):
     translator = translators["full"]
     [best] = translator.translate(["5 6 7"], weight=0, beam_size=1)
     choice = best.tokens[0]
-    retriever = translator.retriever()
+    retriever = translator.decoder.retriever()
     keys = translator.model.score([TokenPair([5, 6, 7, END], [choice])]).keys
     named = set(retriever.retrieve(keys, torch.zeros(1, dtype=torch.int64), SETTINGS["k"], None).values[0].tolist())
     odd = next(token for token in range(4, 61) if token not in named | {choice})

@@ -57,7 +57,7 @@ class TestTranslationMemory:
         told = capsys.readouterr().err
         assert told.startswith("4 lines were left out: ")
         assert "1 missing column" in told
-        TranslationMemory.open(open_corpus(tmp_path / "train.tsv"), quiet=True)
+        TranslationMemory.open(open_corpus(tmp_path / "train.tsv"))
         assert not capsys.readouterr().err
 
     def test_nothing_usable_is_refused(self, tmp_path):
@@ -181,7 +181,7 @@ def test_keys_are_kept_for_the_next_sentences(memory, monkeypatch):
 
 @pytest.fixture(scope="module")
 def translator(memory, save_model):
-    return Translator(memory=memory, model=save_model(), max_length=12, quiet=True)
+    return Translator(translation_memory=memory, model=save_model(), max_length=12)
 
 
 class TestTranslator:
@@ -192,10 +192,10 @@ class TestTranslator:
         assert len(translator.translate(SOURCES)) == len(SOURCES)
 
     def test_given_settings_hold(self, memory, save_model, capsys):
-        given = Translator(memory=memory, model=save_model(), k=3, weight=0.25)
+        given = Translator(translation_memory=memory, model=save_model(), k=3, weight=0.25)
         assert "defaults: 32 of 32 sentences" in capsys.readouterr().err
         assert (given.search.k, given.search.weight) == (3, 0.25)
-        given = Translator(memory=memory, model=save_model(), temperature=7.0, combiner="fixed")
+        given = Translator(translation_memory=memory, model=save_model(), temperature=7.0, combiner="fixed")
         assert not capsys.readouterr().err
         assert given.search == SearchSettings("memory", "fixed", temperature=7.0)
 
@@ -223,22 +223,22 @@ class TestTranslator:
             assert evidence.weight == pytest.approx(translator.search.weight, rel=1e-3)
 
     def test_a_memory_of_one_pair(self, save_model):
-        one = Translator(memory=TranslationMemory([("5 6 7", "8 9")]), model=save_model(), quiet=True)
+        one = Translator(memory=TranslationMemory([("5 6 7", "8 9")]), model=save_model())
         assert one.search == SearchSettings("memory", "distance")
         assert one.translate(["5 6 7"], weight=1.0) == ["8 9"]
         assert len(one.translate(["10"])) == 1
 
     def test_half_precision(self, memory, save_model):
-        half = Translator(memory=memory, model=save_model(), dtype="bfloat16", max_length=12, quiet=True)
+        half = Translator(translation_memory=memory, model=save_model(), dtype="bfloat16", max_length=12)
         assert len(half.translate(SOURCES)) == len(SOURCES)
 
     def test_an_ensemble(self, memory, save_model, translator):
         options = {"max_length": 12, "quiet": True}
-        twice = Translator(memory=memory, model=save_model(), ensemble=[save_model()], **options)
+        twice = Translator(translation_memory=memory, model=save_model(), ensemble=[save_model()], **options)
         assert twice.translate(SOURCES) == translator.translate(SOURCES)
 
     def test_a_decoder_reads_its_prompt(self, memory, save_model):
-        prompted = Translator(memory=memory, model=save_model("gpt2"), prompt="{source} 4", max_length=8, quiet=True)
+        prompted = Translator(translation_memory=memory, model=save_model("gpt2"), prompt="{source} 4", max_length=8)
         assert prompted.model.settings.prompt == "{source} 4"
         assert prompted.translate(["5 6 7"])[0].tokens
 
@@ -256,7 +256,7 @@ def test_mistakes_are_one_sentence(memory, save_model, number_store, translator)
     ]
     for arguments, sentence in cases:
         with pytest.raises(KnnSeqError, match=sentence):
-            Translator(**arguments, quiet=True)
+            Translator(**arguments)
     with pytest.raises(KnnSeqError, match="'subset' needs a datastore"):
         translator.translate(["5"], retriever="subset")
     with pytest.raises(KnnSeqError, match="reads a translation memory"):
@@ -272,7 +272,7 @@ def test_a_term_follows_the_memory():
             ("O tempo está bom hoje.", "The weather is fine today."),
         ]
     )
-    translator = Translator(memory=memory, model="firefox:pt-en", temperature=200.0, weight=0.8, k=2)
+    translator = Translator(translation_memory=memory, model="firefox:pt-en", temperature=200.0, weight=0.8, k=2)
     source = "A caixa de correio está vazia."
     (plain,) = translator.translate([source], weight=0)
     (adapted,) = translator.translate([source])

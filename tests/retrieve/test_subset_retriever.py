@@ -36,11 +36,11 @@ def prepared(tmp_path_factory, number_store, model):
     """A datastore by how it was prepared."""
     stores = {}
 
-    def prepare(sentences="encoder", codes="Flat"):
+    def prepare(sentence_search="encoder", codes="Flat"):
         if (sentences, codes) not in stores:
             path = tmp_path_factory.mktemp("subset") / "store"
             shutil.copytree(number_store.path, path)
-            assert prepare_subsets(path, model, BuildSettings(sentences=sentences, codes=codes), quiet=True)
+            assert prepare_subsets(path, model, BuildSettings(sentences=sentences, codes=codes))
             stores[sentences, codes] = Datastore(path)
         return stores[sentences, codes]
 
@@ -107,7 +107,7 @@ def test_explanations_name_the_sentences_of_the_subset(prepared, model):
     translator = Translator(store, retriever="subset", subset_size=3, k=8, temperature=10.0, weight=0.8)
     [translation] = translator.translate(SOURCES[:1])
     [explanation] = explain(translator, [translation])
-    retriever = translator.retriever()
+    retriever = translator.decoder.retriever()
     allowed = set(retriever.sentences.nearest(read(model, SOURCES[:1]), 3)[0].tolist())
     votes = [vote for evidence in explanation.tokens for vote in evidence.votes]
     assert votes
@@ -142,19 +142,19 @@ def test_a_datastore_that_is_not_prepared_says_how(number_store):
 def test_unknown_ways_to_find_sentences_are_refused_before_anything_is_lost(prepared, model):
     store = prepared()
     with pytest.raises(KnnSeqError, match="no sentences 'nonsense': choose from bm25, encoder"):
-        prepare_subsets(store.path, model, BuildSettings(sentences="nonsense"), quiet=True)
+        prepare_subsets(store.path, model, BuildSettings(sentences="nonsense"))
     assert DatastoreFolder(store.path).manifest.subset["sentences"] == "encoder"
 
 
 def test_another_preparation_replaces_the_first(prepared, number_store, model, tmp_path):
     path = tmp_path / "store"
     shutil.copytree(prepared().path, path)
-    wanted = BuildSettings(sentences="tfidf", codes="PQ16x4")
-    assert prepare_subsets(path, model, wanted, quiet=True)
-    assert not prepare_subsets(path, model, wanted, quiet=True)
+    wanted = BuildSettings(sentence_search="tfidf", codes="PQ16x4")
+    assert prepare_subsets(path, model, wanted)
+    assert not prepare_subsets(path, model, wanted)
     assert not (path / "sentences.h5").exists()
     assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
-    assert prepare_subsets(path, model, BuildSettings(sentences="encoder", sentence_index="torch"), quiet=True)
+    assert prepare_subsets(path, model, BuildSettings(sentence_search="encoder", sentence_index="torch"))
     assert DatastoreFolder(path).manifest.subset["sentence_index"]["type"] == "torch"
     assert not (path / "codes.h5").exists()
     assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
@@ -164,8 +164,8 @@ def test_the_command_line(number_store, tmp_path, capsys, monkeypatch):
     path = tmp_path / "store"
     shutil.copytree(number_store.path, path)
     assert main(["index", str(path), "--codes", "PQ8"]) == 2
-    assert "give --sentences, too" in capsys.readouterr().err
-    assert main(["index", str(path), "--sentences", "--codes", "PQ16x4", "-q"]) == 0
+    assert "give --sentence-search, too" in capsys.readouterr().err
+    assert main(["index", str(path), "--sentence-search", "--codes", "PQ16x4", "-q"]) == 0
     assert main(["info", str(path)]) == 0
     assert "sentences by encoder, codes PQ16x4" in capsys.readouterr().out
     source = tmp_path / "in.txt"

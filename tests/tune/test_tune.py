@@ -44,7 +44,7 @@ def made_by_hand(tmp_path_factory, save_model):
     helped = [token != END and number % 2 == 0 for number, token in enumerate(tokens)]
     written = [written_for(token, good) for token, good in zip(tokens, helped, strict=True)]
     (folder / "train.tsv").write_text("".join(f"5\t{' '.join(map(str, words))}\n" for words in written))
-    plain = Datastore.build(folder / "plain", save_model(), folder / "train.tsv", index="Flat", quiet=True)
+    plain = Datastore.build(folder / "plain", save_model(), folder / "train.tsv", index_recipe="Flat")
     model = Translator(plain, device="cpu").model
     encode = model.tokenizer.encode_sources
     queries = model.keys([TokenPair(*map(list, encode([pair.source, pair.target]))) for pair in DEV]).numpy()
@@ -56,7 +56,7 @@ def made_by_hand(tmp_path_factory, save_model):
         for place, distance in enumerate((0.02, 0.05, 0.05, 0.05)):
             keys[5 * number + place] = query + directions[place] * math.sqrt(distance * apart)
     store = store_of_keys(folder / "store", plain, keys)
-    add_index(store.path, "Flat", "hand", make_default=True, quiet=True)
+    add_index(store.path, "Flat", "hand", make_default=True)
     return Datastore(store.path), queries
 
 
@@ -85,7 +85,7 @@ def slow_surface(store, queries, translator, grid):
 def test_a_datastore_made_by_hand_is_solved(made_by_hand):
     store, queries = made_by_hand
     translator = Translator(store, device="cpu", beam_size=1, max_length=8)
-    tuning = tune(translator, *zip(*DEV, strict=True), confirm=1, largest_k=32, quiet=True)
+    tuning = tune(translator, *zip(*DEV, strict=True), confirm=1, largest_k=32)
     [surface] = tuning.surfaces
     np.testing.assert_allclose(surface.values, slow_surface(store, queries, translator, surface.grid), atol=1e-5)
     # Three of the four nearest are right; farther ones are not, and a high temperature lets the three outvote the one.
@@ -102,7 +102,7 @@ def test_a_datastore_made_by_hand_is_solved(made_by_hand):
 def test_decoding_decides_among_the_likely(number_store, number_corpus, metric):
     translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:6]]
-    tuning = tune(translator, *zip(*pairs, strict=True), metric=metric, confirm=5, quiet=True)
+    tuning = tune(translator, *zip(*pairs, strict=True), metric=metric, confirm=5)
     assert len(tuning.rows) == 5
     assert tuning.best.score == max(row.score for row in tuning.rows) > tuning.base.score
     again = translator.translate([pair.source for pair in pairs], **tuning.chosen)
@@ -124,15 +124,15 @@ def test_candidates_are_likely_and_not_all_the_same():
 
 def test_subset_sizes_are_tuned_together(tmp_path, save_model, number_corpus):
     store = Datastore.build(
-        tmp_path / "store", save_model(), number_corpus, index="Flat", sentences="bm25", codes="Flat", quiet=True
+        tmp_path / "store", save_model(), number_corpus, index_recipe="Flat", sentence_search="bm25", codes="Flat"
     )
     translator = Translator(store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:8]]
     sizes = (1, 4, 64)
-    tuning = tune(translator, *zip(*pairs, strict=True), sizes=sizes, retriever="subset", confirm=4, quiet=True)
+    tuning = tune(translator, *zip(*pairs, strict=True), sizes=sizes, retriever="subset", confirm=4)
     assert [surface.size for surface in tuning.surfaces] == list(sizes)
     for size, surface in zip(sizes, tuning.surfaces, strict=True):
-        alone = tune(translator, *zip(*pairs, strict=True), retriever="subset", subset_size=size, confirm=1, quiet=True)
+        alone = tune(translator, *zip(*pairs, strict=True), retriever="subset", subset_size=size, confirm=1)
         if size == 1:  # temperatures are measured by the first size
             np.testing.assert_allclose(alone.surfaces[0].values, surface.values, atol=1e-6)
     assert tuning.best.settings.subset_size in sizes
@@ -148,16 +148,16 @@ def test_subset_sizes_are_tuned_together(tmp_path, save_model, number_corpus):
 def test_where_the_model_is_sure_nothing_is_searched(number_store, number_corpus):
     translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:6]]
-    tuning = tune(translator, *zip(*pairs, strict=True), find_sure=True, confirm=2, quiet=True)
+    tuning = tune(translator, *zip(*pairs, strict=True), find_confidence_threshold=True, confirm=2)
     *plain, chosen = tuning.rows
     assert chosen is tuning.best
-    assert "sure" in tuning.table()
-    without = next(row for row in plain if replace(row.settings, sure=chosen.settings.sure) == chosen.settings)
+    assert "confidence_threshold" in tuning.table()
+    without = next(row for row in plain if replace(row.settings, confidence_threshold=chosen.settings.sure) == chosen.settings)
     own = without.settings
     place = [getattr(tuning.surfaces[0].grid, name).index(getattr(own, field)) for name, field in FIELDS.items()]
     costs = []
     for sure in SURE_CHOICES:
-        limited = tune(translator, *zip(*pairs, strict=True), sure=sure, confirm=1, quiet=True)
+        limited = tune(translator, *zip(*pairs, strict=True), confidence_threshold=sure, confirm=1)
         costs.append(without.log_likelihood - limited.surfaces[0].values[tuple(place)])
     allowed = SURE_COST * (without.log_likelihood - tuning.base.log_likelihood)
     cheap = [sure for sure, cost in zip(SURE_CHOICES, costs, strict=True) if cost <= allowed]
@@ -168,7 +168,7 @@ def test_no_threshold_is_better_than_a_bad_one(number_store, number_corpus, monk
     translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:4]]
     monkeypatch.setattr("knn_seq.tune.run.SURE_CHOICES", (1e-9,))  # the model alone
-    tuning = tune(translator, *zip(*pairs, strict=True), find_sure=True, confirm=2, quiet=True)
+    tuning = tune(translator, *zip(*pairs, strict=True), find_confidence_threshold=True, confirm=2)
     assert len(tuning.rows) == 2
     assert tuning.best.settings.sure is None
 
@@ -220,7 +220,7 @@ def test_a_dry_run_stores_nothing(knn_seq, copied, dev_file):
 
 def test_a_memory_is_tuned_without_a_datastore(knn_seq, save_model, number_corpus, dev_file):
     code, out, _ = knn_seq(
-        "tune", "--memory", number_corpus, "--model", save_model(), "--dev", dev_file, "--confirm", 1, "--beam-size", 1,
+        "tune", "--translation-memory", number_corpus, "--model", save_model(), "--dev", dev_file, "--confirm", 1, "--beam-size", 1,
         "--subset-sizes", "2,8", "--max-length", 8, "-q",
     )  # fmt: skip
     assert code == 0
@@ -246,4 +246,4 @@ def test_bad_options_are_one_sentence(knn_seq, copied, dev_file, options, senten
 
 def test_an_empty_dev_set_is_refused(number_store):
     with pytest.raises(KnnSeqError, match="no sentence pair in the dev set"):
-        tune(Translator(number_store, device="cpu"), [], [], quiet=True)
+        tune(Translator(number_store, device="cpu"), [], [])

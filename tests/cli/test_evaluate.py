@@ -20,7 +20,7 @@ def store(number_store, tmp_path_factory):
     """A datastore with subsets, and with settings that were tuned for them."""
     path = tmp_path_factory.mktemp("evaluate") / "store"
     shutil.copytree(number_store.path, path)
-    prepare_subsets(path, load_model(number_store.model_settings), BuildSettings(sentences="bm25"), quiet=True)
+    prepare_subsets(path, load_model(number_store.model_settings), BuildSettings(sentence_search="bm25"))
     store = Datastore(path)
     store.keep_tuned(SearchSettings(retriever="subset", subset_size=9, k=3, temperature=7.0), as_default=False)
     return store
@@ -39,7 +39,7 @@ def test_systems_side_by_side(knn_seq, store, held_out, tmp_path):
         "evaluate",
         *(store.path, "--test", held_out, "--json", tmp_path / "figures.json", "--metrics", "chrF", "-q"),
         *(part for system in systems for part in ("--system", system)),
-        *("--beam-size", 1, "--max-length", 8, "--sure", 0.9),
+        *("--beam-size", 1, "--max-length", 8, "--confidence-threshold", 0.9),
     )
     assert code == 0, err
     assert [line.split("  ")[0] for line in out.splitlines()[1:-1]] == ["base", *systems[:3], "copy"]
@@ -51,7 +51,7 @@ def test_systems_side_by_side(knn_seq, store, held_out, tmp_path):
     settings = {system["name"]: system["settings"] for system in report["systems"]}
     assert settings["base"] == {"weight": 0.0}
     own = store.search_settings
-    common = {"combiner": "fixed", "sure": 0.9}
+    common = {"combiner": "fixed", "confidence_threshold": 0.9}
     assert settings["full"] == common | {
         "retriever": "full",
         "k": own.k,

@@ -44,7 +44,7 @@ def test_a_line_for_each_line_with_figures_that_add_up(explained, store, save_mo
     searched = {
         "full": (store.path,),
         "subset": (store.path, "--retriever", "subset", "--subset-size", 20),
-        "memory": ("--memory", number_corpus, "--model", save_model(), "--combiner", "fixed"),
+        "memory": ("--translation-memory", number_corpus, "--model", save_model(), "--combiner", "fixed"),
         "ensemble": (store.path, "--ensemble", save_model("marian", 1)),
         "distance": (store.path, "--combiner", "distance"),
     }[kind]
@@ -140,7 +140,7 @@ def test_letters_are_written_as_they_are(knn_seq, save_model, tmp_path):
     memory = tmp_path / "memory.tsv"
     memory.write_text("5 6 naïve\t7 8 日本\n9\t10\n", encoding="utf-8")
     (tmp_path / "in.txt").write_text('5 6 "é"\n', encoding="utf-8")
-    searched = ("--memory", memory, "--model", save_model(), "--input", tmp_path / "in.txt", "--max-length", 4)
+    searched = ("--translation-memory", memory, "--model", save_model(), "--input", tmp_path / "in.txt", "--max-length", 4)
     code, out, err = knn_seq("translate", *searched, *SETTINGS, "--explain", "-q")
     assert code == 0, err
     assert "naïve" in out
