@@ -62,6 +62,8 @@ class Translator:
         given: Mapping[str, Any] = options
         reject_unknown(given, SearchSettings, DecodingSettings, ModelSettings)
         self.store = _opened(store, translation_memory, model)
+        if isinstance(self.store, Datastore) and (own := [name for name in _KNOWN_BY_STORE if given.get(name)]):
+            raise InvalidSetting(f"{own[0]} is for a translation memory; a datastore has its own: leave it out.")
         wanted = self.store.model_settings if isinstance(self.store, Datastore) else ModelSettings("")
         wanted = override(wanted, given)
         lead = as_model(model or wanted.name, wanted, tokenizer)
@@ -69,6 +71,7 @@ class Translator:
             self.store.require_fitting(lead)
         self.model: Model = Ensemble.of([lead, *(as_model(other, wanted) for other in ensemble)]) if ensemble else lead
         self.decoder = KnnDecoder(self.store, self.model, {name: given[name] for name in given if name in _SEARCH})
+        self.decoder.settings()  # what cannot be is refused at once
         self.decoding = override(decoding, given) if isinstance(decoding, DecodingSettings) else decoding
         self.decoding = self.decoding or override(DecodingSettings(), given)
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
@@ -166,6 +169,7 @@ class Translator:
 
 
 _SEARCH = frozenset(SearchSettings.__dataclass_fields__)
+_KNOWN_BY_STORE = ("source_lang", "target_lang", "prompt", "key")
 
 
 def _opened(

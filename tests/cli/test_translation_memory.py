@@ -21,7 +21,16 @@ def test_translate_with_a_memory(knn_seq, save_model, number_corpus, tmp_path, m
     assert (code, out.splitlines()[0], err) == (0, target, "")
 
     # The other way round, from another column and from standard input.
-    swapped = ("--translation-memory", number_corpus, "--translation-memory-columns", "2,1", "--model", save_model(), "--max-length", 9)
+    swapped = (
+        "--translation-memory",
+        number_corpus,
+        "--translation-memory-columns",
+        "2,1",
+        "--model",
+        save_model(),
+        "--max-length",
+        9,
+    )
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{target}\n"))
     code, out, err = knn_seq("translate", *swapped, *copying)
     assert (code, out, err) == (0, f"{source}\n", "")
@@ -31,12 +40,19 @@ def test_evaluate_with_a_memory(knn_seq, save_model, number_corpus, tmp_path):
     (tmp_path / "test.tsv").write_text("".join(number_corpus.read_text().splitlines(keepends=True)[:12]))
     copying = ("-k", 1, "--weight", 1, "--temperature", 1, "-q", "--json", tmp_path / "scores.json")
     code, out, err = knn_seq(
-        "evaluate", "--translation-memory", number_corpus, "--model", save_model(), "--test", tmp_path / "test.tsv", *copying
+        "evaluate",
+        "--translation-memory",
+        number_corpus,
+        "--model",
+        save_model(),
+        "--test",
+        tmp_path / "test.tsv",
+        *copying,
     )
     assert code == 0, err
     assert "BLEU: nrefs:1" in out
     report = json.loads((tmp_path / "scores.json").read_text())
-    assert report["memory"] == str(number_corpus)
+    assert report["translation_memory"] == str(number_corpus)
     assert report["model"] == save_model()
     assert "datastore" not in report
     base, knn = report["systems"]
@@ -59,7 +75,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(knn_seq, save_model, number_c
         (("translate", *memory, *model, "--retriever", "full"), "'full' needs a datastore"),
         (("translate", *memory, *model, "--subset-size", 0), "Subset-size must be at least 1"),
         (("translate", store, "--source-lang", "pt"), "--source-lang is for a translation memory"),
-        (("translate", store, "--translation-memory-columns", "1,2"), "--memory-columns is for a translation memory"),
+        (
+            ("translate", store, "--translation-memory-columns", "1,2"),
+            "--translation-memory-columns is for a translation memory",
+        ),
         (("evaluate", "--test", number_corpus), "Give a datastore's folder or a translation memory"),
         (("evaluate", *memory, "--test", number_corpus), "--model"),
     ]

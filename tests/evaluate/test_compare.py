@@ -166,8 +166,8 @@ def test_refusals_come_before_any_translation(translator, seen):
     sources, references = seen
     untranslatable = {"x": {"retriever": "nowhere"}}
     cases = [
-        ("no retrieve 'nowhere'", sources, references, untranslatable, ("bleu",)),
-        ("no metrics 'meteor'", sources, references, untranslatable, ("bleu", "meteor")),
+        ("no retriever 'nowhere'", sources, references, untranslatable, ("bleu",)),
+        ("no metric 'meteor'", sources, references, untranslatable, ("bleu", "meteor")),
         ("dictionary is missing", sources, references, untranslatable, ("bleu", Missing())),
         ("30 sentences, but 29 references", sources, references[1:], untranslatable, ("bleu",)),
         ("nothing to compare", [], [], untranslatable, ("bleu",)),

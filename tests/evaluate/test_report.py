@@ -176,9 +176,7 @@ def test_a_translation_memory(number_store, number_corpus, tmp_path):
         translation_memory=memory, model=number_store.model_settings.name, beam_size=1, max_length=12, temperature=5.0
     )
     sources, references = zip(*memory.texts[:6], strict=True)
-    compared = compare(
-        translator, sources, references, {"base": {"weight": 0.0}, "memory": {"weight": 0.8}}
-    )
+    compared = compare(translator, sources, references, {"base": {"weight": 0.0}, "memory": {"weight": 0.8}})
     write_report(tmp_path / "report.html", translator, compared, "Memory")
     reader = PageReader((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "120 sentence pairs" in " ".join(reader.texts("dl", "facts"))
