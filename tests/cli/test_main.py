@@ -28,8 +28,9 @@ def test_build_translate_evaluate_info(knn_seq, save_model, number_corpus, held_
     assert "keys: " in err  # not a terminal: plain lines with a rate
     assert "tokens/s" in err
 
-    code, out, _ = knn_seq("build", store, "--model", save_model(), "--corpus", number_corpus, "--index-recipe", "Flat")
-    assert (code, "nothing was done" in out) == (0, True)
+    same = ("build", store, "--model", save_model(), "--corpus", number_corpus, "--index-recipe", "Flat")
+    code, _, err = knn_seq(*same)
+    assert (code, "nothing was done" in err) == (0, True)
 
     (tmp_path / "in.txt").write_text("5 6 7\n\n8 9\n")
     options = ("--input", tmp_path / "in.txt", "--max-length", 9, "--quiet")
