@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
@@ -123,6 +124,24 @@ def test_the_command_line_passes_format_and_options(pairs, save_model, knn_seq, 
     store = Datastore(tmp_path / "store")
     assert store.texts[3] == pairs[3][::-1]
     assert store.manifest.corpus.identity["options"] == {"source_lang": "en"}
+
+
+def test_other_commands_pass_format_and_options(pairs, number_store, save_model, knn_seq, tmp_path):
+    path = write_units(tmp_path / "a.xml", pairs)
+    (tmp_path / "in.txt").write_text(f"{pairs[0][1]}\n")
+    memory = ("--translation-memory", path, "--model", save_model(), "--input", tmp_path / "in.txt", "-q")
+    reader = ("--translation-memory-format", "units", "--translation-memory-option", "source_lang=en")
+    copying = ("-k", 1, "--weight", 1, "--temperature", 1, "--beam-size", 1, "--subset-size", 1, "--max-length", 20)
+    code, out, error = knn_seq("translate", *memory, *reader, *copying)
+    assert (code, out) == (0, f"{pairs[0][0]}\n"), error
+    code, _, error = knn_seq("translate", number_store.path, *reader[2:])
+    assert (code, "--translation-memory-option is for a translation memory" in error) == (2, True)
+
+    test = ("--test", path, "--format", "units", "--corpus-option", "source_lang=en", "--max-length", 9, "-q")
+    report = tmp_path / "report.json"
+    code, _, error = knn_seq("evaluate", number_store.path, *test, "--beam-size", 1, "--json", report)
+    assert code == 0, error
+    assert json.loads(report.read_text())["test"] == "a.xml"
 
 
 def test_strict_names_the_place(pairs, save_model, tmp_path):

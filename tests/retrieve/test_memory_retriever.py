@@ -7,7 +7,6 @@ from tiny_models import END, make_model
 
 from knn_seq import KnnSeqError, Translation, Translator
 from knn_seq.combine import COMBINERS
-from knn_seq.corpus import open_corpus
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.explain import explain
 from knn_seq.models import Source, TokenPair
@@ -49,24 +48,6 @@ def entries_by_hand(model, memory, text, n):
 
 
 class TestTranslationMemory:
-    def test_bad_lines_are_left_out_and_counted(self, tmp_path, capsys):
-        (tmp_path / "train.tsv").write_bytes(b"5 6\t7\n\nonly one\n8\t \n9\t10 11\n\xff\t1\n")
-        memory = TranslationMemory.open(tmp_path / "train.tsv")
-        assert list(memory.texts) == [("5 6", "7"), ("9", "10 11")]
-        assert len(memory) == 2
-        told = capsys.readouterr().err
-        assert told.startswith("4 lines were left out: ")
-        assert "1 missing column" in told
-        TranslationMemory.open(open_corpus(tmp_path / "train.tsv"), quiet=True)
-        assert not capsys.readouterr().err
-
-    def test_nothing_usable_is_refused(self, tmp_path):
-        (tmp_path / "train.tsv").write_text("one side\n")
-        with pytest.raises(KnnSeqError, match=r"no usable sentence pair in train.tsv \(1 missing column\)"):
-            TranslationMemory.open(tmp_path / "train.tsv")
-        with pytest.raises(KnnSeqError, match="no sentence pair"):
-            TranslationMemory([])
-
     def test_entries_know_their_sentence(self, memory):
         sentences, positions = memory.locate([[0, 7, -1], [3 * POSITIONS + 2, 79 * POSITIONS, -1]])
         assert sentences.tolist() == [[0, 0, -1], [3, 79, -1]]

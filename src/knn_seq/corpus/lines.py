@@ -57,7 +57,7 @@ class LineReader(CorpusReader):
 def read_lines(path: Path) -> Iterator[bytes | None]:
     """Each line without its end, and without the byte-order mark of the file.
 
-    None stands for a line of more than a MiB, which is not kept: a file without line ends must not fill the memory.
+    None stands for a line of more than a MiB, which is dropped: a file without line ends must not fill the memory.
     """
     try:
         with open_bytes(path) as file:
