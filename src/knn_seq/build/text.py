@@ -78,7 +78,7 @@ def _append(chunk: TokenChunk, writers: dict[str, Any], corpus: Corpus, strict: 
 
 
 def _discard(folder: DatastoreFolder) -> None:
-    """Leave no datastore behind; whenever this is killed, the next build can deal with what is left."""
+    """Leave no datastore behind; if this is killed half-way, the same command again finishes it."""
     (folder.path / PROGRESS_NAME).unlink(missing_ok=True)
     for partial in folder.path.glob(f"*{PARTIAL}"):
         partial.unlink()
