@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from knn_seq.corpus import Corpus
+from knn_seq.corpus import CorpusLike
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.errors import InvalidSetting
@@ -28,8 +28,6 @@ CALIBRATION_SENTENCES = 32
 CALIBRATION_K = (2, 4, 8, 16, 32)
 CALIBRATION_FLOOR = 0.05
 
-SentencePairs = Sequence[tuple[str, str]]
-
 
 class Translator:
     """Translates with a model that a datastore, or a translation memory, adapts to its domain.
@@ -41,8 +39,8 @@ class Translator:
         tokenizer: Of a loaded Transformers network.
         ensemble: Further models with the same vocabulary that decide together with the first.
         translation_memory: Instead of a datastore, sentence pairs that are searched as they are: pairs of texts, a
-            file, a corpus, or an opened memory.  Without a temperature, k, temperature and weight are measured on a
-            few of them, which takes seconds.
+            file, an opened corpus, or an opened memory.  Without a temperature, k, temperature and weight are measured
+            on a few of them, which takes seconds.
         decoding: How translations are searched for: `DecodingSettings`, or a `GenerationConfig` of Transformers.
         **options: Other defaults than the datastore's own: fields of `SearchSettings`, `DecodingSettings` and, for the
             model, `ModelSettings`.
@@ -55,7 +53,7 @@ class Translator:
         *,
         tokenizer: Any = None,
         ensemble: Sequence[str | Model] = (),
-        translation_memory: TranslationMemory | Corpus | str | Path | SentencePairs | None = None,
+        translation_memory: TranslationMemory | CorpusLike | None = None,
         decoding: DecodingSettings | Any = None,
         **options: Unpack[TranslatorOptions],
     ) -> None:
@@ -174,7 +172,7 @@ _KNOWN_BY_STORE = ("source_lang", "target_lang", "prompt", "key")
 
 def _opened(
     store: Datastore | str | Path | None,
-    memory: TranslationMemory | Corpus | str | Path | SentencePairs | None,
+    memory: TranslationMemory | CorpusLike | None,
     model: Any,
 ) -> Datastore | TranslationMemory:
     """What is searched."""

@@ -48,22 +48,6 @@ def entries_by_hand(model, memory, text, n):
 
 
 class TestTranslationMemory:
-    def test_bad_lines_are_left_out_and_counted(self, tmp_path, caplog):
-        caplog.set_level("INFO", "knn_seq")
-        (tmp_path / "train.tsv").write_bytes(b"5 6\t7\n\nonly one\n8\t \n9\t10 11\n\xff\t1\n")
-        memory = TranslationMemory.open(tmp_path / "train.tsv")
-        assert list(memory.texts) == [("5 6", "7"), ("9", "10 11")]
-        assert len(memory) == 2
-        assert "4 lines were left out: " in caplog.text
-        assert "1 missing column" in caplog.text
-
-    def test_nothing_usable_is_refused(self, tmp_path):
-        (tmp_path / "train.tsv").write_text("one side\n")
-        with pytest.raises(KnnSeqError, match=r"no usable sentence pair in train.tsv \(1 missing column\)"):
-            TranslationMemory.open(tmp_path / "train.tsv")
-        with pytest.raises(KnnSeqError, match="no sentence pair"):
-            TranslationMemory([])
-
     def test_entries_know_their_sentence(self, memory):
         sentences, positions = memory.locate([[0, 7, -1], [3 * POSITIONS + 2, 79 * POSITIONS, -1]])
         assert sentences.tolist() == [[0, 0, -1], [3, 79, -1]]
