@@ -30,8 +30,8 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, allow_abbrev=False, **named)  # an option added later must not change a command
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**{**named, "allow_abbrev": False})  # an option that is added must not change a command
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """One sentence, as for every other mistake."""
