@@ -49,7 +49,7 @@ def store(run, tmp_path_factory, save_model, number_corpus):
     rows = [line.split("\t") for line in number_corpus.read_text().splitlines()]
     units = "".join(f'<pair id="{i}"><fr>{s}</fr><en>{t}</en></pair>\n' for i, (s, t) in enumerate(rows))
     (folder / "train.pairs.xml").write_text(f"<pairs>{units}<pair><fr>5</fr></pair></pairs>")
-    code, out, err = run(
+    code, _, err = run(
         "build",
         *(
             folder / "store",
