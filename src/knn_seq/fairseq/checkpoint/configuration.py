@@ -39,7 +39,7 @@ class FairseqConfig(PreTrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "fairseq_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"] - the library's own convention
+    keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
         "hidden_size": "decoder_embed_dim",
         "num_attention_heads": "decoder_attention_heads",

@@ -22,7 +22,7 @@ class FirefoxConfig(PreTrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "firefox_marian"
-    keys_to_ignore_at_inference = ["past_key_values"] - the library's own convention
+    keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
         "hidden_size": "d_model",
         "num_attention_heads": "attention_heads",
