@@ -96,7 +96,7 @@ def test_a_combiner_sees_queries_and_the_model(run, store):
     code, weak, err = run("translate", *options, "--combiner-option", "exponent=50", stdin=lines)
     assert code == 0, err
     assert strong != weak
-    code, explained, err = run("translate", *options, "--explain", stdin=lines)
+    code, explained, err = run("translate", *options, "--explain", "json", stdin=lines)
     weights = {token["weight"] for line in explained.splitlines() for token in json.loads(line)["tokens"]}
     assert len(weights) > 3  # each token has its own
     code, _, err = run("translate", *options, "--combiner-option", "power=2", stdin=lines)

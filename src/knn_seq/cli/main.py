@@ -101,7 +101,8 @@ class _StderrHandler(logging.Handler):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="knn-seq", description="Nearest-neighbour machine translation.")
     parser.add_argument("--version", action="version", version=f"knn-seq {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.set_defaults(run=lambda _: parser.print_help())
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():
         own = commands.add_parser(
             name, help=command.HELP, description=f"{command.__doc__}", epilog=f"Example: {command.EXAMPLE}"

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 HELP = "translate standard input, a sentence a line"
 EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
 EXPLAINED_AT_ONCE = 128  # lines whose neighbours, with their texts, are held in memory
-NEIGHBOURS = 8
+NEIGHBOURS = {"text": 2, "json": 8}  # of a token, that are written out
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ensemble", action="append", default=[], metavar="MODEL", help="a further model to join in")
     group = parser.add_argument_group("explanations")
     group.add_argument(
-        "--explain", action="store_true", help="write JSON lines: the translation, and why each of its tokens is there"
+        "--explain",
+        choices=("text", "json"),
+        help="write why each translation is what it is: to read, or as JSON lines with every token",
     )
     group.add_argument(
         "--explain-neighbours",
         type=int,
         metavar="N",
-        help=f"the nearest neighbours of a token that are written out (default {NEIGHBOURS}; 0: none)",
+        help="the nearest neighbours of a token that are written out (default 2 as text, 8 as JSON; 0: none)",
     )
     add_search_options(parser)
     add_decoding_options(parser)
@@ -76,7 +78,8 @@ def run(arguments: argparse.Namespace) -> None:
             for lines in batches_of_lines(source, arguments.max_wait):
                 translations = translator.translate(lines, on_progress=progress.update)
                 if arguments.explain:
-                    output = _explained(translator, translations, shown, bool(arguments.nbest))
+                    write = _explained_as_json if arguments.explain == "json" else _explained_as_text
+                    output = write(translator, translations, shown, bool(arguments.nbest))
                 else:
                     output = _texts(translations, first if arguments.nbest else None)
                 for line in output:
@@ -91,7 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _neighbours_shown(arguments: argparse.Namespace) -> int:
     given: int | None = arguments.explain_neighbours
     if given is None:
-        return NEIGHBOURS
+        return NEIGHBOURS.get(arguments.explain, 0)
     if not arguments.explain:
         raise KnnSeqError("--explain-neighbours is for explanations: give --explain as well, or leave it out.")
     if given < 0:
@@ -106,7 +109,19 @@ def _texts(translations: list[Translation], first: int | None) -> Iterator[str]:
             yield text if first is None else f"{number} ||| {text}"
 
 
-def _explained(
+def _explained_as_text(
+    translator: Translator, translations: list[Translation], neighbours: int, alternatives: bool
+) -> Iterator[str]:
+    """Some lines for each translation, and for its alternatives if they are wanted."""
+    from knn_seq.explain import as_text, explain
+
+    for translation in translations:
+        every = [translation, *translation.alternatives] if alternatives else [translation]
+        for explanation in explain(translator, every, neighbours):
+            yield as_text(explanation, translator.store, translator.model.tokenizer, neighbours)
+
+
+def _explained_as_json(
     translator: Translator, translations: list[Translation], neighbours: int, alternatives: bool
 ) -> Iterator[str]:
     """A JSON object for each translation, with those of its alternatives in it if they are wanted."""
