@@ -143,7 +143,7 @@ def test_unknown_ways_to_find_sentences_are_refused_before_anything_is_lost(prep
     store = prepared()
     with pytest.raises(KnnSeqError, match="no sentences 'nonsense': choose from bm25, encoder"):
         prepare_subsets(store.path, model, BuildSettings(sentences="nonsense"), quiet=True)
-    assert DatastoreFolder(store.path).manifest.subset["sentences"] == "encoder"
+    assert DatastoreFolder(store.path).manifest.subset["sentence_search"] == "encoder"
 
 
 def test_another_preparation_replaces_the_first(prepared, number_store, model, tmp_path):
