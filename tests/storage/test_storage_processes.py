@@ -260,7 +260,9 @@ def test_a_full_disk_is_reported_and_leaves_what_was_finished(tmp_path):
         sentences, ("values.h5.items", "values.h5.items", "keys.h5.partial", "text.json"), strict=True
     ):
         assert sentence.startswith(f"The disk is full (File too large) at {tmp_path / name}")
-        assert sentence.endswith("what was finished is on the disk; free some space and run the same command again to resume.")
+        assert sentence.endswith(
+            "what was finished is on the disk; free some space and run the same command again to resume."
+        )
     lengths = json.loads((tmp_path / "text.json").read_text())
     assert lengths == {"": [1, 1000]}
     output, errors = run_python(RESUMED, tmp_path).communicate()
