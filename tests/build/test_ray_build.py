@@ -148,12 +148,10 @@ def test_a_killed_driver_is_resumed(cluster, finished, undisturbed, corpus, save
     store = tmp_path / "store"
     options = ["--index-recipe", "Flat", "--shard-tokens", 1500, "--batch-tokens", 200, "--sentence-search", "encoder"]
     command = ["build", store, "--model", save_model(), "--corpus", corpus, "--engine", "ray", "--workers", 2, *options]
+    command = [sys.executable, "-m", "knn_seq.cli.main", *map(str, command)]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "knn_seq.cli.main", *map(str, command)],
-        env={**environment, "KNN_SEQ_TEST": str(tmp_path)},
-        stderr=subprocess.DEVNULL,
-    )
+    environment["KNN_SEQ_TEST"] = str(tmp_path)
+    driver = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
         while not marks(store):
             assert driver.poll() is None, "the build ended before it was killed"
@@ -163,12 +161,17 @@ def test_a_killed_driver_is_resumed(cluster, finished, undisturbed, corpus, save
         driver.wait()
     before = marks(store)
     assert not (store / "keys.h5").exists()
-    shutil.copytree(store, tmp_path / "copy")
+    for copy in ("copy", "other copy"):
+        shutil.copytree(store, tmp_path / copy)
     for path, engine in ((store, {"engine": "ray", "workers": 2}), (tmp_path / "copy", {"engine": "local"})):
         finished.clear()
         settings = {**SETTINGS, "calibration_sentences": 256, "sentence_search": "encoder", **engine}
-        got = Datastore.build(path, save_model(), corpus, **settings)
+        Datastore.build(path, save_model(), corpus, **settings)
         assert before.items() <= finished.items()
+    command[4] = str(tmp_path / "other copy")  # which the same command completes, again with a Ray of its own
+    assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
+    for path in (store, tmp_path / "copy", tmp_path / "other copy"):
+        got = Datastore(path)
         got.manifest.build["calibration_sentences"], got.manifest.defaults = 0, undisturbed.manifest.defaults
         assert_same(got, undisturbed)
     last = time.monotonic() + 60

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process may take without pushing others out; all memory where the system does not tell.
+    """Bytes that this process may take without pushing others out; all memory where no limit is known.
 
     Args:
         root: Where `proc` and `sys` are.

@@ -65,7 +65,7 @@ class RaggedWriter:
         path: The final file, which `finish` makes.
         dtypes: The dtype of the items of each array that the file is to hold, by name; {"": dtype} for the only one.
         lengths: What `checkpoint` returned last, to resume from: what was appended afterwards is dropped.  If the final
-            file was made already, the writer is `finished`.  None: start anew.
+            file was made already, the writer is `finished`.  None: start from the beginning.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class _AppendFile:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         if os.fstat(self._handle).st_size < size:
             os.close(self._handle)
-            raise DamagedFile(f"{path} is damaged (shorter than it was): delete the folder and build it anew.")
+            raise DamagedFile(f"{path} is damaged (shorter than it was): delete the folder and build again.")
         os.ftruncate(self._handle, size)
         os.lseek(self._handle, size, os.SEEK_SET)
         self._buffer = bytearray()

@@ -33,7 +33,7 @@ class TextWriter(RaggedWriter):
 
     Args:
         path: The final file, which `finish` makes.
-        lengths: What `checkpoint` returned last, to resume from; None: start anew.
+        lengths: What `checkpoint` returned last, to resume from; None: start from the beginning.
     """
 
     def __init__(self, path: Path, lengths: Mapping[str, Sequence[int]] | None = None) -> None:

@@ -76,6 +76,6 @@ class RayWorker(Worker):
 
     def run(self, piece: Work) -> None:
         """Do a piece of work."""
-        if torch.get_num_threads() != self._threads:  # once it is told, MKL uses all of them for the smallest product
+        if torch.get_num_threads() != self._threads:  # else not: MKL would use all threads for the smallest product
             torch.set_num_threads(self._threads)
         piece.run(self)
