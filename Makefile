@@ -15,24 +15,29 @@ COMET := .venv-comet/bin
 demo: .venv/installed
 	$(BIN)/knn-seq demo
 
-test: .venv/installed
+test: .venv/dev-installed
 	$(TESTED) $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 # One table of ratios, measured here: see docs/speed.md.
-bench: .venv/installed
+bench: .venv/dev-installed
 	$(BIN)/python benchmarks/bench.py
 
-lint: .venv/installed
+lint: .venv/dev-installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: .venv/installed
+format: .venv/dev-installed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# The demo needs the package alone, which is a gigabyte less.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+.venv/dev-installed: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
@@ -52,7 +57,7 @@ test-fairseq: .venv-fairseq/installed
 # COMET needs older libraries than ours, so it has an environment of its own.
 comet: .venv-comet/installed
 
-test-comet: .venv/installed .venv-comet/installed
+test-comet: .venv/dev-installed .venv-comet/installed
 	KNN_SEQ_COMET_PYTHON=$(COMET)/python $(BIN)/python -m pytest tests/metrics/test_comet.py
 
 .venv-comet/installed: constraints.txt

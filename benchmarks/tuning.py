@@ -69,7 +69,7 @@ def main() -> None:
     points = list(itertools.product(K, [float(f"{share * median:.3g}") for share in TEMPERATURES], WEIGHTS))
     results = []
     start = time.perf_counter()
-    with Progress("coarse grid", len(points), "settings") as progress:
+    with Progress("coarse grid", len(points), "setting") as progress:
         for k, temperature, weight in points:
             outputs = translator.translate(sources, k=k, temperature=temperature, weight=weight)
             results.append((bleu(outputs, targets).value, k, temperature, weight))

@@ -63,7 +63,7 @@ def store(run, tmp_path_factory, save_model, number_corpus):
         *("--index-recipe", "cells", "--index-option", "cells=3"),
     )
     assert code == 0, err
-    assert "1 sentence pairs were left out: 1 empty side" in err
+    assert "Left out: 1 sentence pair (1 empty side)" in err
     return folder / "store"
 
 

@@ -174,7 +174,7 @@ class Datastore(DatastoreFolder):
             index_options: Options of the searches.
         """
         index = self.open_index(name)
-        with Progress("exact search", len(self.keys), "keys") as progress:
+        with Progress("exact search", len(self.keys), "key") as progress:
             return check_index(index, self.keys, k, queries, on_progress=progress.update, options=index_options)
 
     def prepare_subset(

@@ -30,7 +30,7 @@ def messages(caplog) -> list[str]:
 
 
 def test_a_line_now_and_then_with_rate_and_time_left(caplog, clock):
-    with caplog.at_level(logging.INFO, LOGGER), Progress("keys", 4000, "tokens", done=1000) as shown:
+    with caplog.at_level(logging.INFO, LOGGER), Progress("keys", 4000, "token", done=1000) as shown:
         clock(4)
         shown.update(500)  # too soon for a line
         clock(6)
@@ -46,14 +46,14 @@ def test_a_line_now_and_then_with_rate_and_time_left(caplog, clock):
 
 
 def test_an_unknown_total(caplog, clock):
-    with caplog.at_level(logging.INFO, LOGGER), Progress("text", None, "lines") as shown:
+    with caplog.at_level(logging.INFO, LOGGER), Progress("text", None, "line") as shown:
         clock(7200)
         shown.update(3600)
     assert messages(caplog)[-1] == "text: 3,600 lines, 0.5 lines/s, 2:00:00"
 
 
 def test_what_failed_has_no_last_line(caplog):
-    with caplog.at_level(logging.INFO, LOGGER), pytest.raises(ValueError, match="mine"), Progress("keys", 4, "tokens"):
+    with caplog.at_level(logging.INFO, LOGGER), pytest.raises(ValueError, match="mine"), Progress("keys", 4, "token"):
         raise ValueError("mine")
     assert messages(caplog) == []
 
@@ -62,7 +62,7 @@ ON_A_TERMINAL = """
 import logging, sys
 from knn_seq.runtime.progress import Progress
 logging.getLogger("knn_seq").setLevel(int(sys.argv[1]))
-with Progress("keys", 40, "tokens") as progress:
+with Progress("keys", 40, "token") as progress:
     progress.update(40)
 """
 

@@ -15,7 +15,7 @@ def test_bad_pairs_are_left_out_and_counted(tmp_path, caplog):
         memory = TranslationMemory.open(tmp_path / "train.tsv")
     assert list(memory.texts) == [("5 6", "7"), ("9", "10 11")]
     assert len(memory) == 2
-    assert caplog.messages == ["4 sentence pairs were left out: 2 empty side, 1 missing column, 1 not UTF-8."]
+    assert caplog.messages == ["Left out: 4 sentence pairs (2 empty side, 1 missing column, 1 not UTF-8)."]
 
 
 def test_all_that_is_a_corpus_can_be_opened(tmp_path):

@@ -67,7 +67,7 @@ def _encode(
     writer, done = KeyWriter.open_or_create(folder.codes_path, (len(keys), codec.bytes), np.uint8, identity, "codes")
     step, last = max(CHUNK_BYTES // (4 * keys.shape[1]), 1), time.monotonic()
     start = len(keys) if writer.finished else (done or {"entries": 0})["entries"]
-    with writer, Progress(f"codes {codec.recipe}", len(keys), "keys", start) as progress:
+    with writer, Progress(f"codes {codec.recipe}", len(keys), "key", start) as progress:
         for first in range(start, len(keys), step):
             chunk: Tensor = torch.from_numpy(keys[first : first + step].copy()).to(device).float()
             writer.write(first, codec.encode(chunk))

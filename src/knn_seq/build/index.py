@@ -21,6 +21,7 @@ from knn_seq.index.base import CHUNK_BYTES, DESCRIPTION
 from knn_seq.index.budget import INDEX_SHARE, WORKING_SHARE, memory_budget, part_entries
 from knn_seq.runtime.progress import Progress
 from knn_seq.runtime.sizes import format_bytes
+from knn_seq.runtime.wording import count
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.atomic import publish_folder, read_json, write_json
@@ -179,7 +180,7 @@ class _IndexBuilder:
             return False
         if not self.index.can_stay_on_disk:
             raise KnnSeqError(
-                f"An index '{self.index.recipe or self.type}' of {len(self.keys):,} keys takes about "
+                f"An index '{self.index.recipe or self.type}' of {count(len(self.keys), 'key')} takes about "
                 f"{format_bytes(self.expected_bytes)}, and {format_bytes(int(allowed))} are allowed: allow more "
                 "memory, choose 'auto', or a recipe with inverted lists and no fast-scan codes, which stays on disk."
             )
@@ -218,7 +219,7 @@ class _IndexBuilder:
         self.index.clear()  # what only searching needs
         parts = [IndexPart(self.type, self.trained, self._path(span), self.rows, span, self.chunk) for span in spans]
         done = sum(part.done() for part in parts)
-        with Progress(self.label, len(self.keys), "keys", done) as progress:
+        with Progress(self.label, len(self.keys), "key", done) as progress:
             self.engine.run([part for part in parts if not part.finished], progress)
         return [part.folder for part in parts]
 
@@ -229,7 +230,7 @@ class _IndexBuilder:
         if saved:
             self.index, first = self.cls.load(self._path(spans[saved[-1]]), writable=True), saved[-1] + 1
         done = spans[first - 1].stop if first else 0
-        with Progress(self.label, len(self.keys), "keys", done) as progress:
+        with Progress(self.label, len(self.keys), "key", done) as progress:
             for span in spans[first:]:
                 add_rows(self.index, self.keys, span, self.chunk, progress.update)
                 if span is not spans[-1] and self._worth_saving():

@@ -65,7 +65,7 @@ def store_keys(
                 ShardKeys(folder.path.absolute(), shard, settings, vectors is not None)
                 for shard in cut_shards(folder.values, settings.shard_tokens)
             ]
-            with Progress("keys", shape[0], "tokens", sum(piece.done() for piece in pieces)) as progress:
+            with Progress("keys", shape[0], "token", sum(piece.done() for piece in pieces)) as progress:
                 unfinished = [piece for piece in pieces if not piece.finished]
                 (engine or LocalEngine(settings, model)).run(unfinished, progress)
             _finish_shards(pieces, writer, vectors)

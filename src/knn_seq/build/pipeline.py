@@ -19,6 +19,7 @@ from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.likelihood import calibrate
 from knn_seq.models import Model
 from knn_seq.models.base import absolute_name
+from knn_seq.runtime.wording import count
 from knn_seq.settings import BuildSettings, SearchSettings
 from knn_seq.storage import DatastoreFolder, KeyInfo, Manifest, ModelInfo
 from knn_seq.storage.atomic import partial_of
@@ -97,8 +98,8 @@ class _Builder:
         self.manifest.counts = counts
         left_out = sum(counts.rejected.values())
         if left_out:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected.items())
-            log.info("%s sentence pairs were left out: %s.", f"{left_out:,}", reasons)
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.rejected.items())
+            log.info("Left out: %s (%s).", count(left_out, "sentence pair"), reasons)
 
     def _keys(self) -> None:
         identity = {"model": self.model.fingerprint.weights, "key": self.manifest.keys.kind}

@@ -94,7 +94,7 @@ def _store_raw_vectors(folder: DatastoreFolder, search: VectorSearch, settings: 
     label, vectors = f"sentences {settings.sentence_search}", SentenceVectors(folder, search, settings)
     shards = cut_shards(folder.values, settings.shard_tokens)
     batches = plan_batches(folder.sources, folder.sources, 2 * settings.batch_tokens, shards)
-    with writer, Progress(label, len(vectors.sources), "sentences", done["tokens"]) as progress:
+    with writer, Progress(label, len(vectors.sources), "sentence", done["tokens"]) as progress:
         with BackgroundWriter([writer], done, writer.checkpoint, settings.checkpoint_seconds) as background:
             for batch in islice(batches, done["batches"], None):
                 background.put(vectors.rows(batch))

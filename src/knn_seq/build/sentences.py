@@ -42,7 +42,7 @@ def _store_vector_search(
 
 
 def _store_lexical_search(folder: DatastoreFolder, search: LexicalSearch, settings: BuildSettings) -> dict[str, Any]:
-    with Progress(f"sentences {settings.sentence_search}", len(folder.values), "sentences") as progress:
+    with Progress(f"sentences {settings.sentence_search}", len(folder.values), "sentence") as progress:
         search.fit(StoredSources(folder))
         progress.update(len(folder.values))
     _publish(search, folder)

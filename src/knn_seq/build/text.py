@@ -43,7 +43,7 @@ def store_text(folder: DatastoreFolder, corpus: Corpus, tokenizer: PairTokenizer
         workers = settings.workers or os.cpu_count() or 1
         last = time.monotonic()
         try:
-            with Progress("text", None, "pairs", done=units) as progress:
+            with Progress("text", None, "pair", done=units) as progress:
                 for chunk in tokenize(corpus.pairs(units), tokenizer, settings.max_length, workers):
                     _append(chunk, writers, corpus, settings.strict)
                     rejected.update(bad.reason for bad in chunk.bad)

@@ -64,6 +64,10 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.models.base import absolute_name
     from knn_seq.storage.atomic import write_json
 
+    if arguments.html:
+        from knn_seq.evaluate.plots import require_plot_libraries
+
+        require_plot_libraries()
     metrics = _metrics(arguments)
     test = read_test_set(arguments, "test")
     translator = open_translator(arguments)

@@ -110,7 +110,7 @@ def _line(name: str, index: dict[str, object], default: bool) -> str:
     facts = [f"{index['type']}{recipe}", str(index.get("metric", ""))]
     if isinstance(memory, int):
         if isinstance(entries, int) and entries:
-            facts.append(f"{memory / entries:.3g} bytes a key")
+            facts.append(f"{format_bytes(memory / entries)} a key")
         facts.append(f"{format_bytes(memory)} in memory")
     return f"{name}{' (default)' if default else ''}: {', '.join(facts)}"
 

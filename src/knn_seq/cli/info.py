@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import TYPE_CHECKING, Any
+
+from knn_seq.cli.colours import rows
 
 if TYPE_CHECKING:
     from knn_seq.storage import DatastoreFolder
@@ -29,11 +32,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 def describe(folder: DatastoreFolder) -> str:
     """A datastore in a few lines."""
+    from knn_seq.runtime.sizes import format_bytes
+
     manifest = folder.manifest
     counts, keys = manifest.counts, manifest.keys
     size = sum(file.stat().st_size for file in folder.path.rglob("*") if file.is_file())
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected.items())
-    rows = {
+    facts = {
         "datastore": str(folder.path),
         "model": f"{manifest.model.spec} ({manifest.model.architecture}, fingerprint {manifest.model.fingerprint[:8]})",
         "corpus": manifest.corpus.description,
@@ -44,11 +49,10 @@ def describe(folder: DatastoreFolder) -> str:
         **({"subsets": _subsets(manifest.subset)} if manifest.subset else {}),
         "settings": _settings(manifest.defaults) or "none yet",
         **{f"tuned {name}": _settings(tuned) for name, tuned in manifest.tuned.items()},
-        "on disk": f"{size / 1e6:,.1f} MB",
+        "on disk": format_bytes(size),
         "state": _state(manifest.unfinished_step()),
     }
-    width = max(14, *map(len, rows))
-    return "\n".join(f"{name:<{width}} {value}" for name, value in rows.items())
+    return rows(facts, 14, sys.stdout)
 
 
 def _settings(settings: dict[str, Any]) -> str:

@@ -33,6 +33,11 @@ def batches_of_lines(source: TextIO, max_wait: float) -> Iterator[list[str]]:
         raise InvalidSetting(f"The input is not UTF-8: {error}.") from error
 
 
+def asks_a_person(source: TextIO) -> bool:
+    """Whether lines are typed behind a prompt."""
+    return source.isatty() and sys.stderr.isatty()
+
+
 def _is_file(source: TextIO) -> bool:
     try:
         return stat.S_ISREG(os.fstat(source.fileno()).st_mode)
@@ -57,7 +62,7 @@ def _as_they_come(source: TextIO, max_wait: float) -> Iterator[list[str]]:
             arrived.put(error)
 
     threading.Thread(target=read, name="input", daemon=True).start()
-    asking = source.isatty() and sys.stderr.isatty()
+    asking = asks_a_person(source)
     ended = False
     while not ended:
         if asking:
@@ -78,3 +83,5 @@ def _as_they_come(source: TextIO, max_wait: float) -> Iterator[list[str]]:
                 deadline = deadline or time.monotonic() + max_wait
         if batch:
             yield batch
+    if asking:
+        print(file=sys.stderr)  # what comes next stands on a line of its own

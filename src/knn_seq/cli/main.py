@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command `knn-seq`."""
 
 from __future__ import annotations
@@ -11,11 +12,24 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from knn_seq import __version__
-from knn_seq.cli import build, convert, demo, evaluate, fairseq_dir, index, info, plan, translate, tune
+from knn_seq.cli import (
+    build,
+    completion,
+    convert,
+    demo,
+    evaluate,
+    fairseq_dir,
+    index,
+    info,
+    plan,
+    translate,
+    tune,
+)
+from knn_seq.cli.colours import RED, YELLOW, coloured
 from knn_seq.errors import KnnSeqError
 
 COMMANDS = {
@@ -29,7 +43,9 @@ COMMANDS = {
     "convert": convert,
     "demo": demo,
     "fairseq-dir": fairseq_dir,
+    "completion": completion,
 }
+ENDING = ("SIGTERM", "SIGHUP")  # those that the system has
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,21 +61,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 if the user has to fix something."""
     atexit.register(gc.freeze)  # or Python would look at all objects once more before it ends
     try:
-        parsed = _parser().parse_args(arguments)
+        parser = _parser()
+        if "_ARGCOMPLETE" in os.environ:  # a shell asks what could stand here
+            import argcomplete
+
+            argcomplete.autocomplete(parser)
+        parsed = parser.parse_args(arguments)
         _show_messages(logging.WARNING if getattr(parsed, "quiet", False) else logging.INFO)
         with _interrupted_by_signals():
             parsed.run(parsed)
         sys.stdout.flush()
     except KnnSeqError as error:
-        print(f"knn-seq: {error}", file=sys.stderr)
+        _say(str(error), RED)
         return 2
     except KeyboardInterrupt as interrupt:
-        print("knn-seq: interrupted; what was finished is kept.", file=sys.stderr)
+        with suppress(OSError):  # the terminal may be gone
+            _say("interrupted; what was finished is kept.", RED)
         return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return 0
+
+
+def _say(sentence: str, colour: str) -> None:
+    print(f"{coloured('knn-seq:', colour, sys.stderr)} {sentence}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -71,7 +97,7 @@ def _interrupted_by_signals() -> Iterator[None]:
 
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.Signals[name] for name in ENDING if name in signal.Signals.__members__):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
                 before[number] = signal.signal(number, interrupt)
     try:
@@ -94,8 +120,10 @@ class _StderrHandler(logging.Handler):
     """Writes plain sentences; warnings say whose they are."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        prefix = "knn-seq: " if record.levelno >= logging.WARNING else ""
-        print(f"{prefix}{record.getMessage()}", file=sys.stderr, flush=True)
+        if record.levelno >= logging.WARNING:
+            _say(record.getMessage(), YELLOW)
+        else:
+            print(record.getMessage(), file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

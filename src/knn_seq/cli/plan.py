@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import TYPE_CHECKING
 
+from knn_seq.cli.colours import rows
 from knn_seq.cli.options import add_model_options, chosen
 
 if TYPE_CHECKING:
@@ -85,11 +87,12 @@ def to_dict(plan: Plan) -> dict[str, object]:
 def describe(plan: Plan) -> str:
     """The plan in a few lines."""
     from knn_seq.runtime.sizes import format_bytes
+    from knn_seq.runtime.wording import count
 
-    rows = {
-        "datastore": f"{plan.entries:,} tokens, keys {plan.dimension} × {plan.key_dtype}, metric {plan.metric}",
+    facts = {
+        "datastore": f"{count(plan.entries, 'token')}, keys {plan.dimension} × {plan.key_dtype}, metric {plan.metric}",
         "index": plan.recipe,
-        "index size": f"{plan.bytes_per_token:.3g} bytes a token, {format_bytes(plan.index_bytes)} in all",
+        "index size": f"{format_bytes(plan.bytes_per_token)} a token, {format_bytes(plan.index_bytes)} in all",
         "disk": (
             f"{format_bytes(plan.disk_bytes)}: keys {format_bytes(plan.keys_bytes)}, "
             f"values {format_bytes(plan.values_bytes)}, index {format_bytes(plan.index_bytes)}; "
@@ -104,7 +107,7 @@ def describe(plan: Plan) -> str:
         "search": _search(plan),
         "recall@64": _recall(plan),
     }
-    return "\n".join(f"{name:<11} {value}" for name, value in rows.items())
+    return rows(facts, 11, sys.stdout)
 
 
 def _budget(plan: Plan) -> str:

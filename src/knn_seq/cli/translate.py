@@ -7,18 +7,20 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from knn_seq.cli.lines import batches_of_lines
+from knn_seq.cli.colours import highlight_labels
+from knn_seq.cli.lines import asks_a_person, batches_of_lines
 from knn_seq.cli.options import add_decoding_options, add_model_options, add_quiet_option, add_search_options
 from knn_seq.cli.searched import add_searched_options, open_translator
 from knn_seq.errors import InvalidSetting, KnnSeqError
 
 if TYPE_CHECKING:
     from knn_seq.decoding import Translation
+    from knn_seq.runtime.progress import Progress
     from knn_seq.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ HELP = "translate standard input, a sentence a line"
 EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
 EXPLAINED_AT_ONCE = 128  # lines whose neighbours, with their texts, are held in memory
 NEIGHBOURS = {"text": 2, "json": 8}  # of a token, that are written out
+DOCUMENTS = (".html", ".htm", ".xml", ".pdf", ".odt", ".doc", ".rtf")  # beside the formats of parallel text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Translate chunk by chunk, so that endless input works."""
-    from knn_seq.runtime.progress import Progress
+    from knn_seq.runtime.wording import count
 
     shown = _neighbours_shown(arguments)
     if not arguments.max_wait >= 0:
@@ -73,13 +76,13 @@ def run(arguments: argparse.Namespace) -> None:
         translator = open_translator(arguments, arguments.ensemble)
         target = files.enter_context(_writing(arguments.output)) if arguments.output else sys.stdout
         first = cut = 0
-        total = _count_lines(arguments.input) if arguments.input else None
-        with Progress("translate", total, "sentences") as progress:
+        with _progress(arguments.input, source, target) as progress:
             for lines in batches_of_lines(source, arguments.max_wait):
-                translations = translator.translate(lines, on_progress=progress.update)
-                if arguments.explain:
-                    write = _explained_as_json if arguments.explain == "json" else _explained_as_text
-                    output = write(translator, translations, shown, bool(arguments.nbest))
+                translations = translator.translate(lines, on_progress=progress.update if progress else None)
+                if arguments.explain == "json":
+                    output = _explained_as_json(translator, translations, shown, bool(arguments.nbest))
+                elif arguments.explain:
+                    output = _explained_as_text(translator, translations, shown, bool(arguments.nbest), target)
                 else:
                     output = _texts(translations, first if arguments.nbest else None)
                 for line in output:
@@ -88,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
                 cut += sum(translation.source_cut for translation in translations)
                 target.flush()
     if cut:
-        log.warning("%s lines were longer than the model can read: their ends were left out.", f"{cut:,}")
+        log.warning("Longer than the model can read, and cut at the end: %s.", count(cut, "line"))
 
 
 def _neighbours_shown(arguments: argparse.Namespace) -> int:
@@ -110,15 +113,17 @@ def _texts(translations: list[Translation], first: int | None) -> Iterator[str]:
 
 
 def _explained_as_text(
-    translator: Translator, translations: list[Translation], neighbours: int, alternatives: bool
+    translator: Translator, translations: list[Translation], neighbours: int, alternatives: bool, target: TextIO
 ) -> Iterator[str]:
     """Some lines for each translation, and for its alternatives if they are wanted."""
     from knn_seq.explain import as_text, explain
+    from knn_seq.explain.text import INDENT
 
     for translation in translations:
         every = [translation, *translation.alternatives] if alternatives else [translation]
         for explanation in explain(translator, every, neighbours):
-            yield as_text(explanation, translator.store, translator.model.tokenizer, neighbours)
+            text = as_text(explanation, translator.store, translator.model.tokenizer, neighbours)
+            yield highlight_labels(text, INDENT, target)
 
 
 def _explained_as_json(
@@ -138,13 +143,32 @@ def _explained_as_json(
             yield json.dumps(best, ensure_ascii=False, allow_nan=False)
 
 
+def _progress(name: str | None, source: TextIO, target: TextIO) -> AbstractContextManager[Progress | None]:
+    """How far it is; not on a terminal where lines are typed or appear, which a bar would run through."""
+    from knn_seq.runtime.progress import Progress
+
+    if asks_a_person(source) or (target.isatty() and sys.stderr.isatty()):
+        return nullcontext()
+    return Progress("translate", _count_lines(name) if name else None, "sentence")
+
+
 @contextmanager
 def _reading(name: str) -> Iterator[TextIO]:
+    _require_lines(name)
     try:
         with open(name, encoding="utf-8") as file:
             yield file
     except OSError as error:
         raise KnnSeqError(f"{name} cannot be read: {error.strerror}.") from error
+
+
+def _require_lines(name: str) -> None:
+    """Raise an `InvalidSetting` if the file's name says that it is no plain text."""
+    from knn_seq.corpus.corpus import UNKNOWN_SUFFIXES
+
+    suffix = Path(name.lower().removesuffix(".gz")).suffix
+    if suffix in (*UNKNOWN_SUFFIXES, *DOCUMENTS):
+        raise InvalidSetting(f"{name} is a {suffix} file, and --input is plain text, a sentence a line: convert it.")
 
 
 @contextmanager

@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Tune, print a small table, store what was found."""
     from knn_seq.datastore import Datastore
     from knn_seq.decoding import settings_name
-    from knn_seq.errors import KnnSeqError
+    from knn_seq.errors import KnnSeqError, MissingLibrary
+    from knn_seq.evaluate.plots import require_plot_libraries
     from knn_seq.metrics import METRICS
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.storage.atomic import write_json
@@ -64,6 +65,8 @@ def run(arguments: argparse.Namespace) -> None:
             raise KnnSeqError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
     if arguments.plot and Path(arguments.plot).suffix not in PLOTS:
         raise KnnSeqError(f"--plot draws {', '.join(PLOTS)} files, not {arguments.plot}.")
+    if arguments.plot:
+        require_plot_libraries()
     metric, sizes = METRICS.get(arguments.metric)(), _sizes(arguments.subset_sizes)
     metric.require()
     translator = open_translator(arguments)
@@ -90,13 +93,17 @@ def run(arguments: argparse.Namespace) -> None:
         plot = arguments.plot or store.path / f"tuning-{settings_name(settings).replace('/', '-')}.png"
         parts = [] if usual or arguments.as_default else _options(tuning.chosen, "retriever", "combiner", "index")
         command = " ".join(["knn-seq translate", str(store.path), *parts])
-        print(f"Stored in {store.path}; `{command}` uses them. The likelihoods: {plot}.")
+        print(f"Stored in {store.path}; `{command}` uses them.")
     else:
         plot = arguments.plot
         options = _options(tuning.chosen, "k", "temperature", "weight", "subset_size", "confidence_threshold")
         print(f"Nothing was stored: give {' '.join(options)} to use them.")
     if plot:
-        _draw(Path(plot), tuning.to_dict())
+        try:
+            _draw(Path(plot), tuning.to_dict())
+            print(f"The likelihoods: {plot}.")
+        except MissingLibrary as error:  # nobody asked for it
+            print(f"The likelihoods were not drawn. {error}")
 
 
 def _options(settings: dict[str, object], *names: str) -> list[str]:
@@ -117,9 +124,10 @@ def _sizes(text: str | None) -> list[int | None]:
 
 
 def _draw(path: Path, tuning: dict[str, object]) -> None:
-    from knn_seq.evaluate.plots import surface_figure
+    from knn_seq.evaluate.plots import require_plot_libraries, surface_figure
     from knn_seq.storage.atomic import partial_of, publish
 
+    require_plot_libraries()
     partial = partial_of(path)
     surface_figure(tuning).savefig(partial, format=path.suffix.removeprefix("."), dpi=150)
     publish(partial, path)

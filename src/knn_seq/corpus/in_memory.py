@@ -9,6 +9,7 @@ from typing import Any
 from knn_seq.corpus.base import CorpusReader
 from knn_seq.corpus.pair import BadPair, SentencePair, make_pair
 from knn_seq.errors import InvalidSetting
+from knn_seq.runtime.wording import count
 
 
 class InMemoryReader(CorpusReader):
@@ -35,7 +36,7 @@ class InMemoryReader(CorpusReader):
 
     def describe(self) -> str:
         """How many there are."""
-        return f"{len(self._units):,} sentence pair{'' if len(self._units) == 1 else 's'}"
+        return count(len(self._units), "sentence pair")
 
 
 def _unit(number: int, pair: Any) -> SentencePair | BadPair:

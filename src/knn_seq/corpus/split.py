@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from knn_seq.corpus.pair import SentencePair
 from knn_seq.errors import InvalidSetting
+from knn_seq.runtime.wording import count
 
 
 def split_corpus(
@@ -24,7 +25,9 @@ def split_corpus(
         Train, dev and test, each in the order of the corpus.
     """
     if min(sizes) < 0 or sum(sizes) >= len(pairs):
-        raise InvalidSetting(f"{len(pairs)} sentence pairs cannot be split into {sizes[0]} and {sizes[1]} and a rest.")
+        raise InvalidSetting(
+            f"{count(len(pairs), 'sentence pair')} cannot be split into {sizes[0]} and {sizes[1]} and a rest."
+        )
     groups: dict[str, list[int]] = {}
     for number, pair in enumerate(pairs):
         groups.setdefault(_normalise(pair.source), []).append(number)

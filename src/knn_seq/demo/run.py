@@ -11,6 +11,7 @@ from knn_seq.evaluate import Comparison, compare
 from knn_seq.explain import explain
 from knn_seq.explain.text import SENTENCES, labelled
 from knn_seq.models import load_model
+from knn_seq.runtime.wording import count
 from knn_seq.settings import ModelSettings, with_value
 from knn_seq.storage.atomic import write_json
 from knn_seq.translator import Translator
@@ -38,7 +39,8 @@ def run_demo(folder: Path, json_path: Path | None = None) -> dict[str, Any]:
     store = Datastore(folder / "store")
     search = store.search_settings
     print(
-        f"Datastore: {store.manifest.counts.sentences:,} sentence pairs, {len(store):,} entries; settings found while "
+        f"Datastore: {count(store.manifest.counts.sentences, 'sentence pair')}, "
+        f"{count(len(store), 'entry', 'entries')}; settings found while "
         f"building: k {search.k}, temperature {search.temperature:g}, weight {search.weight:g}.\n"
     )
     translator = Translator(store, model=model, beam_size=1)  # greedy, as Firefox decodes

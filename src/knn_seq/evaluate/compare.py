@@ -11,6 +11,7 @@ from knn_seq.explain import changed_tokens
 from knn_seq.metrics import METRICS, Metric
 from knn_seq.runtime.progress import Progress
 from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.runtime.wording import count
 from knn_seq.settings import with_value
 from knn_seq.translator import Translator
 
@@ -34,7 +35,9 @@ def compare(
     if not sources or not systems:
         raise KnnSeqError("There is nothing to compare: give sentences and systems.")
     if len(sources) != len(references):
-        raise KnnSeqError(f"There are {len(sources):,} sentences, but {len(references):,} references.")
+        raise KnnSeqError(
+            f"The test set has {count(len(sources), 'sentence')}, but {count(len(references), 'reference')}."
+        )
     asked = [METRICS.get(metric)() if isinstance(metric, str) else metric for metric in metrics]
     for metric in asked:
         metric.require()
@@ -57,7 +60,7 @@ def _timed(translator: Translator, sources: Sequence[str], name: str, settings: 
     # The first batch of a process is slow for reasons of its own; it must not count against one system.
     translator.translate(sources[: decoding.batch_size], **settings)
     stopwatch = Stopwatch(getattr(translator.model, "device", "cpu"))
-    with Progress(f"translate ({name})", len(sources), "sentences") as progress:
+    with Progress(f"translate ({name})", len(sources), "sentence") as progress:
         translator.stopwatch = stopwatch
         try:
             start = time.perf_counter()

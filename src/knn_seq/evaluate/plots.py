@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from knn_seq.errors import MissingLibrary
 from knn_seq.evaluate.comparison import PARTS, Comparison
 
 if TYPE_CHECKING:
@@ -30,6 +32,13 @@ WIDE = (7.6, 2.9)
 PART_COLOURS = dict(zip(PARTS, ("model", "accent", "accent-soft"), strict=True))
 CHARACTERS = 22  # of a system's name in a figure
 GROUP = 10  # sentences at least behind each point of `length_figure`
+
+
+def require_plot_libraries() -> None:
+    """Raise a `MissingLibrary` if figures and pages cannot be made here."""
+    missing = [name for name in ("matplotlib", "jinja2") if find_spec(name) is None]
+    if missing:
+        raise MissingLibrary(f"The library {missing[0]} is missing: pip install knn-seq[plot].")
 
 
 def svg(figure: Figure, name: str) -> str:

@@ -89,7 +89,7 @@ def predict(
         The predictions for each of the settings; none at all without references.
     """
     parts: list[list[Predictions]] = [[] for _ in settings]
-    with Progress(label, len(references), "sentences") as progress:
+    with Progress(label, len(references), "sentence") as progress:
         for numbers, made in predict_batches(decoder, references, settings):
             for part, predictions in zip(parts, made, strict=True):
                 part.append(predictions)

@@ -7,6 +7,8 @@ import sys
 import time
 from types import TracebackType
 
+from knn_seq.runtime.wording import count
+
 SECONDS_BETWEEN_LINES = 10.0
 
 log = logging.getLogger(__name__)
@@ -21,7 +23,7 @@ class Progress:
     Args:
         label: What is being done ("keys").
         total: How many units there are, or None if nobody knows.
-        unit: The unit's name in the plural ("tokens").
+        unit: The unit's name in the singular ("token").
         done: How many were done before (a build that resumes).
     """
 
@@ -34,7 +36,7 @@ class Progress:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                desc=label, total=total, initial=done, unit=f" {unit}", unit_scale=True, dynamic_ncols=True
+                desc=label, total=total, initial=done, unit=f" {unit}s", unit_scale=True, dynamic_ncols=True
             )
 
     def update(self, count: int) -> None:
@@ -56,10 +58,8 @@ class Progress:
         self._last_line = time.monotonic()
         seconds = max(self._last_line - self._start, 1e-9)
         rate = (self.done - self._initial) / seconds
-        text = f"{self.label}: {self.done:,}"
-        if self.total is not None:
-            text += f" of {self.total:,}"
-        text += f" {self.unit}, {_rate(rate)} {self.unit}/s"
+        done = count(self.done, self.unit) if self.total is None else f"{self.done:,} of {count(self.total, self.unit)}"
+        text = f"{self.label}: {done}, {_rate(rate)} {self.unit}s/s"
         if self.total is not None and self.done < self.total and rate > 0:
             text += f", {_duration((self.total - self.done) / rate)} left"
         else:

@@ -11,6 +11,7 @@ LARGEST = (1 << 63) - 1
 _NUMBER = re.compile(r"(\d[\d,]*\.?\d*(?:e[+-]?\d{1,3})?)\s*([a-z]*)", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _BYTES = {
+    "byte": 1,
     "bytes": 1,
     **{f"{prefix}{b}": 1000**power for prefix, power in _POWERS.items() for b in ("", "b")},
     **{f"{prefix}i{b}": 1024**power for prefix, power in _POWERS.items() if prefix for b in ("", "b")},
@@ -35,12 +36,14 @@ def parse_count(text: str | int) -> int:
 
 
 def format_bytes(number: float) -> str:
-    """A number of bytes to read: "1.5 GB"."""
+    """A number of bytes, or their mean, to read: "1.5 GB", "2.6 KB", "12.5 bytes"."""
+    if number == 1:
+        return "1 byte"
     for unit in ("bytes", "KB", "MB", "GB", "TB"):
         if abs(number) < 999.5 or unit == "TB":
             break
         number /= 1000
-    return f"{number:,.0f} {unit}" if unit == "bytes" or abs(number) >= 100 else f"{number:,.3g} {unit}"
+    return f"{number:,.0f} {unit}" if abs(number) >= 100 else f"{number:.3g} {unit}"
 
 
 def _parse(text: str | int, units: dict[str, int]) -> Decimal | None:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from knn_seq.corpus import CorpusLike, SentencePair, open_corpus
 from knn_seq.errors import DamagedFile, InvalidSetting
 from knn_seq.models import PairTokenizer, TokenPair
+from knn_seq.runtime.wording import count
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +54,11 @@ class TranslationMemory:
                 texts.append((unit.source, unit.target))
             else:
                 rejected[unit.reason] += 1
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in rejected.items())
         if not texts:
             raise DamagedFile(f"There is no usable sentence pair in {opened.describe()} ({reasons or 'it is empty'}).")
         if rejected:
-            log.info("%s sentence pairs were left out: %s.", f"{rejected.total():,}", reasons)
+            log.info("Left out: %s (%s).", count(rejected.total(), "sentence pair"), reasons)
         return cls(texts)
 
     def token_pairs(self, numbers: Sequence[int], tokenizer: PairTokenizer) -> list[TokenPair]:

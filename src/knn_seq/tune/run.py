@@ -71,7 +71,7 @@ def tune(
     grid = _grid(search.combiner, predictions[0], largest_k)
     values = _likelihoods(predictions, combiner, grid, search.confidence_threshold)
     points = candidates(values, max(confirm, 1))
-    with Progress("decode", len(points) + 1 + find_confidence_threshold, "settings") as progress:
+    with Progress("decode", len(points) + 1 + find_confidence_threshold, "setting") as progress:
 
         def decoded(chosen: SearchSettings, log_likelihood: float) -> Row:
             row = Row(chosen, log_likelihood, dev.score(chosen))
@@ -140,7 +140,7 @@ def _likelihoods(
     predictions: Sequence[Predictions], combiner: Combiner, grid: Grid, confidence_threshold: float | None
 ) -> NDArray[np.float64]:
     """(floors, sizes, k, temperatures, weights)"""
-    with Progress("grid", len(grid) * len(predictions), "points") as progress:
+    with Progress("grid", len(grid) * len(predictions), "point") as progress:
         made = [
             log_likelihoods(each, combiner, grid, FLOORS, confidence_threshold, progress.update).numpy()
             for each in predictions

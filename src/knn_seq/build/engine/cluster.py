@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from knn_seq.errors import InvalidSetting, KnnSeqError, MissingLibrary
+from knn_seq.runtime.wording import count
 
 CONNECT_SECONDS = 10.0
 OBJECT_STORE_BYTES = 100 << 20  # of a Ray that is started here: nothing large goes through it
@@ -77,7 +78,7 @@ def allocate_workers(
     if not wanted or capacity < wanted:
         each = f" with {gpus:g} GPUs each" if gpus else ""
         raise InvalidSetting(
-            f"The Ray cluster can run {capacity} workers{each}, not {wanted or 1}: choose --workers or "
+            f"The Ray cluster can run {count(capacity, 'worker')}{each}, not {wanted or 1}: choose --workers or "
             "--gpus-per-worker to fit it."
         )
     most_cpus = int(max(node.get("CPU", 0) for node in nodes))

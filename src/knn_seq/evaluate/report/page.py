@@ -15,6 +15,7 @@ from knn_seq.evaluate.comparison import PARTS, Comparison, System
 from knn_seq.evaluate.plots import (
     gains_figure,
     length_figure,
+    require_plot_libraries,
     score_digits,
     score_figure,
     signed,
@@ -25,6 +26,7 @@ from knn_seq.evaluate.plots import (
 )
 from knn_seq.evaluate.report.examples import examples, most_helped, most_hurt
 from knn_seq.metrics.chrf import sentence_chrf
+from knn_seq.runtime.wording import count
 from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json
 from knn_seq.translator import Translator
 
@@ -54,6 +56,7 @@ def write_report(path: Path, translator: Translator, comparison: Comparison, tit
 
 def render(translator: Translator, comparison: Comparison, title: str) -> str:
     """The page."""
+    require_plot_libraries()
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -103,14 +106,15 @@ def facts(translator: Translator, comparison: Comparison) -> dict[str, str]:
     store, model, decoding = translator.store, translator.model, translator.decoding
     if isinstance(store, Datastore):
         counts = store.manifest.counts
-        searched = f"{store.path.name}: {len(store):,} entries from {counts.sentences:,} sentence pairs"
+        entries, pairs = count(len(store), "entry", "entries"), count(counts.sentences, "sentence pair")
+        searched = f"{store.path.name}: {entries} from {pairs}"
     else:
-        searched = f"{len(store):,} sentence pairs, searched as they are"
+        searched = f"{count(len(store), 'sentence pair')}, searched as they are"
     how = f"beam of {decoding.beam_size}" if decoding.beam_size > 1 else "greedy"
     return {
         "Model": f"{model.settings.name} ({model.architecture})",
         "Datastore" if isinstance(store, Datastore) else "Translation memory": searched,
-        "Test set": f"{len(comparison.sources):,} sentences",
+        "Test set": count(len(comparison.sources), "sentence"),
         "Decoding": f"{'sampling' if decoding.sample else how}, batches of {decoding.batch_size}",
         "Date": date.today().isoformat(),
     }
@@ -189,7 +193,7 @@ def recipe(translator: Translator, comparison: Comparison) -> dict[str, Any]:
     return {
         "model": translator.model.settings.name,
         "datastore" if isinstance(store, Datastore) else "memory": (
-            str(store.path) if isinstance(store, Datastore) else f"{len(store)} sentence pairs"
+            str(store.path) if isinstance(store, Datastore) else count(len(store), "sentence pair")
         ),
         "sentences": len(comparison.sources),
         "systems": {system.name: _settings(translator, system) for system in comparison.systems},
