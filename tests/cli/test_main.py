@@ -68,7 +68,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2(knn_seq, save_model, number_c
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     model, store = ("--model", save_model()), number_store.path
     cases = [
-        ((), "required"),
         (("dance",), "invalid choice"),
         (("build", tmp_path / "s"), "--model"),
         (("build", tmp_path / "s", *model), "either as one file"),
@@ -102,6 +101,24 @@ def test_bad_input_is_one_sentence_and_exit_code_2(knn_seq, save_model, number_c
         assert err.startswith("knn-seq: ")
         assert err.count("\n") == 1, (arguments, err)
         assert not out
+
+
+@pytest.mark.parametrize(
+    "name", ["ui.po", "a.XLIFF", "a.xlf", "letter.docx", "table.csv", "a.tmx", "page.html", "b.htm", "c.pdf", "d.po.gz"]
+)
+def test_what_is_no_plain_text_is_not_translated_line_by_line(knn_seq, number_store, tmp_path, name):
+    (tmp_path / name).write_text("5 6\n")
+    code, out, err = knn_seq("translate", number_store.path, "--input", tmp_path / name)
+    assert (code, out) == (2, "")
+    assert f"{name} is a .{name.lower().removesuffix('.gz').rpartition('.')[2]} file" in err
+    assert err.count("\n") == 1
+
+
+def test_lines_that_were_cut_are_counted(knn_seq, number_store, tmp_path):
+    (tmp_path / "in.txt").write_text(" ".join(["5"] * 3000) + "\n6 7\n")
+    options = ("--input", tmp_path / "in.txt", "--max-length", 3, "--weight", 0, "-q")
+    code, _, err = knn_seq("translate", number_store.path, *options)
+    assert (code, err) == (0, "knn-seq: Longer than the model can read, and cut at the end: 1 line.\n")
 
 
 def test_help_imports_nothing_heavy():

@@ -52,6 +52,14 @@ def test_an_unknown_total(caplog, clock):
     assert messages(caplog)[-1] == "text: 3,600 lines, 0.5 lines/s, 2:00:00"
 
 
+@pytest.mark.parametrize(("total", "text"), [(None, "text: 1 line, "), (1, "text: 1 of 1 line, ")])
+def test_a_single_one(caplog, clock, total, text):
+    with caplog.at_level(logging.INFO, LOGGER), Progress("text", total, "line") as shown:
+        clock(2)
+        shown.update(1)
+    assert messages(caplog) == [f"{text}0.5 lines/s, 0:02"]
+
+
 def test_what_failed_has_no_last_line(caplog):
     with caplog.at_level(logging.INFO, LOGGER), pytest.raises(ValueError, match="mine"), Progress("keys", 4, "token"):
         raise ValueError("mine")

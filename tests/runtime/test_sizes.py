@@ -63,7 +63,10 @@ def test_what_is_printed_can_be_read(number):
     ("number", "text"),
     [
         (0, "0 bytes"),
+        (1, "1 byte"),
+        (12.5, "12.5 bytes"),
         (999, "999 bytes"),
+        (2649.7, "2.65 KB"),
         (1000, "1 KB"),
         (1_500_000_000, "1.5 GB"),
         (999_999, "1 MB"),

@@ -42,7 +42,21 @@ def run(*arguments: object) -> str:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["translate", "--help"], ["build", "--help"], ["--version"]])
 def test_help_needs_no_library(arguments):
-    assert not imported(run(*arguments)) & {"torch", "transformers", "numpy", "faiss", "h5py", "sklearn"}
+    assert not imported(run(*arguments)) & {
+        "torch",
+        "transformers",
+        "numpy",
+        "faiss",
+        "h5py",
+        "sklearn",
+        "argcomplete",
+    }
+
+
+def test_matplotlib_is_imported_only_to_draw():
+    modules = imported("import knn_seq, knn_seq.evaluate.report, knn_seq.tune, knn_seq.cli.tune")
+    assert "knn_seq.evaluate.plots" in modules
+    assert not modules & {"matplotlib", "jinja2", "PIL"}
 
 
 @pytest.fixture(scope="module")
