@@ -23,6 +23,15 @@ def comparison(*systems):
     return Comparison(list(systems), ["x"] * 50, ["a b"] * 50)
 
 
+def test_a_missing_library_is_named_before_anything_is_translated(knn_seq, number_store, number_corpus, monkeypatch):
+    monkeypatch.setattr("knn_seq.evaluate.plots.find_spec", lambda name: None)
+    html = number_store.path.parent / "report.html"
+    code, out, err = knn_seq("evaluate", number_store.path, "--test", number_corpus, "--html", html)
+    assert (code, out) == (2, "")
+    assert err == "knn-seq: The library matplotlib is missing: pip install knn-seq[plot].\n"
+    assert not html.exists()
+
+
 def texts(figure):
     """What is written in a figure, by way of its SVG."""
     return [element.text for element in ElementTree.fromstring(plots.svg(figure, "f")).iter() if element.text]

@@ -213,6 +213,21 @@ def test_the_command_stores_what_translate_finds(knn_seq, copied, dev_file, tmp_
     assert stored_settings(Datastore(copied.path), combiner="fixed").k == after.k != before.k or after == before
 
 
+def test_without_matplotlib_all_but_the_plot_is_stored(knn_seq, copied, dev_file, monkeypatch):
+    monkeypatch.setattr("knn_seq.evaluate.plots.find_spec", lambda name: None)
+    options = ("--dev", dev_file, "--confirm", 1, "--beam-size", 1, "--max-length", 8, "-q")
+    code, out, err = knn_seq("tune", copied.path, *options)
+    assert (code, err) == (0, "")
+    assert out.endswith(
+        "The likelihoods were not drawn. The library matplotlib is missing: pip install knn-seq[plot].\n"
+    )
+    assert "full/fixed" in json.loads((copied.path / "tuning.json").read_text())
+    assert not list(copied.path.glob("*.png"))
+    code, out, err = knn_seq("tune", copied.path, *options, "--plot", copied.path / "a.png")
+    assert (code, out) == (2, "")
+    assert err == "knn-seq: The library matplotlib is missing: pip install knn-seq[plot].\n"
+
+
 def test_a_dry_run_stores_nothing(knn_seq, copied, dev_file):
     files = {path: path.read_bytes() for path in copied.path.iterdir() if path.is_file()}
     code, out, _ = knn_seq("tune", copied.path, "--dev", dev_file, "--confirm", 1, "--max-length", 8, "-q", "--dry-run")

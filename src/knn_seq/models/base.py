@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from knn_seq.errors import InvalidSetting
 from knn_seq.registry import Registry
 from knn_seq.settings import DecodingSettings, ModelSettings
 
@@ -126,6 +127,11 @@ class ModelBackend(ABC):
     """Knows how to load one kind of models, those whose names begin with its own and a colon."""
 
     @classmethod
+    def installed(cls) -> list[str]:
+        """The names of models that are there already, for messages."""
+        return []
+
+    @classmethod
     @abstractmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:
         """The model of that name; the backend's own name and the colon are cut off."""
@@ -134,11 +140,14 @@ class ModelBackend(ABC):
 MODELS: Registry[ModelBackend] = Registry(ModelBackend, "models", "model backend")  # type: ignore[type-abstract]
 
 _PREFIX = re.compile(r"([a-z][a-z0-9_]+):(?!\\)(.*)")
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 
 def load_model(settings: ModelSettings) -> Model:
     """The model of the settings: BACKEND:NAME, or a name or path for Transformers' own `from_pretrained`."""
     backend, name = _split(settings.name)
+    if backend is None:
+        _require_possible_name(name)
     return MODELS.get(backend or "transformers").load(name, settings)
 
 
@@ -164,6 +173,18 @@ def absolute_name(name: str) -> str:
     backend, rest = _split(name)
     rest = os.path.abspath(rest) if os.path.exists(rest) else rest
     return f"{backend}:{rest}" if backend else rest
+
+
+def _require_possible_name(name: str) -> None:
+    """Raise an `InvalidSetting` if a name is neither a folder nor what a model on a hub can be called."""
+    if os.path.exists(name):
+        return
+    if not _HUB_NAME.fullmatch(name):
+        raise InvalidSetting(f"There is no folder '{name}', and a model on a hub cannot be called so: check --model.")
+    if "/" not in name and name in MODELS.names():
+        models = ", ".join(MODELS.get(name).installed())
+        choice = f": choose from {models}, or give a path to a model folder" if models else ""
+        raise InvalidSetting(f"'{name}' is a kind of models, not a model: write {name}:NAME{choice}.")
 
 
 def _split(name: str) -> tuple[str | None, str]:

@@ -8,13 +8,24 @@ from torch import Tensor
 
 from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
-from knn_seq.models.firefox_network import EncoderOutput, FirefoxTokenizer, find_model_folder, load_firefox
+from knn_seq.models.firefox_network import (
+    EncoderOutput,
+    FirefoxTokenizer,
+    find_model_folder,
+    installed_pairs,
+    load_firefox,
+)
 from knn_seq.settings import ModelSettings
 
 
 @MODELS.register("firefox")
 class FirefoxBackend(ModelBackend):
     """`firefox:pt-en` for a language pair that is installed, `firefox:PATH` for a folder."""
+
+    @classmethod
+    def installed(cls) -> list[str]:
+        """Language pairs."""
+        return installed_pairs()
 
     @classmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:

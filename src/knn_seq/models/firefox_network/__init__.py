@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from knn_seq.models.firefox_network.folder import find_model_folder, load_firefox
+from knn_seq.models.firefox_network.folder import find_model_folder, installed_pairs, load_firefox
 from knn_seq.models.firefox_network.modeling import EncoderOutput, FirefoxCache, FirefoxNetwork
 from knn_seq.models.firefox_network.tokenization import FirefoxTokenizer
 
@@ -18,6 +18,7 @@ __all__ = [
     "FirefoxNetwork",
     "FirefoxTokenizer",
     "find_model_folder",
+    "installed_pairs",
     "load_firefox",
 ]
 

