@@ -21,9 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from figures import write_figures
 from rounds import Row, command_line, options_of, rates_by_pieces, ratios_by_pieces, table
 
-MODEL, SIZE, LENGTH, BEAM, SENTENCES = "firefox", "1m", 32, 5, 8
+MODEL, LENGTH, BEAM, SENTENCES = "firefox", 32, 5, 8
 SYSTEMS: dict[str, dict[str, Any]] = {"base": {"weight": 0.0}, "full": {}}
 VARIABLE, DEFAULT = "GOMP_SPINCOUNT", "2000"
 BUSY = [sys.executable, "-c", "while True: pass"]
@@ -35,14 +36,14 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help="used by the script itself")
     arguments = parser.parse_args()
     if arguments.child:
-        answer(arguments.folder)
+        answer(arguments.folder, "tiny" if arguments.quick else "1m")
         return
-    workers = {count: Worker(arguments.folder, count) for count in (DEFAULT, *arguments.counts)}
+    workers = {count: Worker(arguments.folder, count, arguments.quick) for count in (DEFAULT, *arguments.counts)}
     rows = []
     for beside, busy in (("", False), (", beside a busy process", True)):
         with another_process(busy):
             rows += compared(workers, options_of(arguments).rounds, beside)
-    print(table(rows))
+    write_figures(arguments.into, {"waiting": table(rows)})
 
 
 def compared(workers: dict[str, Worker], rounds: int, beside: str) -> list[Row]:
@@ -64,8 +65,8 @@ def compared(workers: dict[str, Worker], rounds: int, beside: str) -> list[Row]:
 class Worker:
     """A process that translates when it is told to."""
 
-    def __init__(self, folder: Path, count: str) -> None:
-        command = [sys.executable, __file__, "--child", "--folder", str(folder)]
+    def __init__(self, folder: Path, count: str, quick: bool) -> None:
+        command = [sys.executable, __file__, "--child", "--folder", str(folder), *(["--quick"] if quick else [])]
         self.process = subprocess.Popen(
             command, env={**os.environ, VARIABLE: count}, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -78,14 +79,14 @@ class Worker:
         return int(self.process.stdout.readline())
 
 
-def answer(folder: Path) -> None:
+def answer(folder: Path, size: str) -> None:
     """What a worker does whenever it reads a system and the number of a sentence."""
     from speed_models import sized_store, speed_model
 
     from knn_seq.translator import Translator
 
     model = speed_model(MODEL)
-    store, test = sized_store(folder, MODEL, model, SIZE)
+    store, test = sized_store(folder, MODEL, model, size)
     translator = Translator(store, model, max_length=LENGTH, beam_size=BEAM, k=64, temperature=50.0, weight=0.5)
     for line in sys.stdin:
         system, number = line.split()
