@@ -9,7 +9,7 @@ SIDE_BY_SIDE := --numprocesses auto --dist loadfile
 FAIRSEQ := .venv-fairseq/bin
 COMET := .venv-comet/bin
 
-.PHONY: demo test bench lint format clean fairseq test-fairseq comet test-comet
+.PHONY: demo test bench figures lint format clean fairseq test-fairseq comet test-comet
 .DEFAULT_GOAL := test
 
 demo: .venv/installed
@@ -21,6 +21,10 @@ test: .venv/installed
 # One table of ratios, measured here: see docs/speed.md.
 bench: .venv/installed
 	$(BIN)/python benchmarks/bench.py
+
+# The tables of README and docs, measured here: all of them, or ONLY="speed results"; see benchmarks/README.md.
+figures: .venv/installed
+	$(BIN)/python benchmarks/figures.py $(ONLY)
 
 lint: .venv/installed
 	$(BIN)/ruff check

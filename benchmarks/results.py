@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
             (name, "run"),
             {"commit": conditions["commit"], "text": digest, "beam_size": arguments.beam_size, **vars(amounts)},
         )
-        kept.get((name, "conditions"), lambda conditions=conditions: conditions)
+        kept.get((name, "conditions"), partial(dict, conditions))
         Domain(name, pairs, arguments.folder / name, model, amounts, arguments.beam_size, kept).measure(metrics)
         write_figures(
             arguments.into, {f"results-{name}": section(kept.figures[name])}, kept.figures[name]["conditions"]
