@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from knn_seq.runtime.environment import limit_spinning
+import knn_seq  # noqa: F401  # before torch is imported: it says how threads wait
 
-limit_spinning()  # before torch is imported
-
-import numpy as np  # noqa: E402
+import numpy as np  # noqa: E402, I001
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 from tiny_models import make_network, number_line, number_tokenizer  # noqa: E402
@@ -48,7 +46,7 @@ def number_corpus(tmp_path_factory):
 def number_store(tmp_path_factory, save_model, number_corpus):
     """A finished datastore of the tiny Marian model."""
     path = tmp_path_factory.mktemp("number-store") / "store"
-    return Datastore.build(path, save_model(), number_corpus, index="Flat", quiet=True)
+    return Datastore.build(path, save_model(), number_corpus, index_recipe="Flat")
 
 
 @pytest.fixture

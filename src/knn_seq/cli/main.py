@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from knn_seq import __version__
 from knn_seq.cli import build, convert, demo, evaluate, fairseq_dir, index, info, plan, translate, tune
@@ -29,6 +30,9 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**{**named, "allow_abbrev": False})  # an option that is added must not change a command
+
     def error(self, message: str) -> None:  # type: ignore[override]
         """One sentence, as for every other mistake."""
         raise KnnSeqError(f"{message[0].upper()}{message[1:]}; `{self.prog} --help` shows how.")

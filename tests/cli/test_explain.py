@@ -18,7 +18,7 @@ SETTINGS = ("-k", 6, "--temperature", 30, "--weight", 0.7)
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, save_model, number_corpus):
     path = tmp_path_factory.mktemp("explained") / "store"
-    options = {"index": "Flat", "sentences": "bm25", "codes": "Flat", "calibration_sentences": 0, "quiet": True}
+    options = {"index_recipe": "Flat", "sentence_search": "bm25", "codes": "Flat", "calibration_sentences": 0}
     return Datastore.build(path, save_model(), number_corpus, **options)
 
 
@@ -44,7 +44,7 @@ def test_a_line_for_each_line_with_figures_that_add_up(explained, store, save_mo
     searched = {
         "full": (store.path,),
         "subset": (store.path, "--retriever", "subset", "--subset-size", 20),
-        "memory": ("--memory", number_corpus, "--model", save_model(), "--combiner", "fixed"),
+        "memory": ("--translation-memory", number_corpus, "--model", save_model(), "--combiner", "fixed"),
         "ensemble": (store.path, "--ensemble", save_model("marian", 1)),
         "distance": (store.path, "--combiner", "distance"),
     }[kind]
@@ -64,9 +64,9 @@ def test_a_line_for_each_line_with_figures_that_add_up(explained, store, save_mo
             mixture = token["weight"] * token["neighbour_probability"]
             mixture += (1 - token["weight"]) * token["model_probability"]
             assert token["probability"] == pytest.approx(mixture, abs=1e-5)
-            own = [n["share"] for n in token["neighbours"] if n["token"] == token["token"]]
+            own = [n["probability"] for n in token["neighbours"] if n["token"] == token["token"]]
             assert token["neighbour_probability"] == pytest.approx(sum(own), abs=1e-5)
-            every = [n["share"] for n in token["neighbours"]]
+            every = [n["probability"] for n in token["neighbours"]]
             assert sum(every) == pytest.approx(1 if every else 0, abs=1e-4)
             for neighbour in token["neighbours"]:
                 assert (neighbour["source"], neighbour["target"]) == pairs[neighbour["sentence"]]
@@ -140,7 +140,16 @@ def test_letters_are_written_as_they_are(knn_seq, save_model, tmp_path):
     memory = tmp_path / "memory.tsv"
     memory.write_text("5 6 naïve\t7 8 日本\n9\t10\n", encoding="utf-8")
     (tmp_path / "in.txt").write_text('5 6 "é"\n', encoding="utf-8")
-    searched = ("--memory", memory, "--model", save_model(), "--input", tmp_path / "in.txt", "--max-length", 4)
+    searched = (
+        "--translation-memory",
+        memory,
+        "--model",
+        save_model(),
+        "--input",
+        tmp_path / "in.txt",
+        "--max-length",
+        4,
+    )
     code, out, err = knn_seq("translate", *searched, *SETTINGS, "--explain", "-q")
     assert code == 0, err
     assert "naïve" in out
