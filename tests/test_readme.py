@@ -12,7 +12,9 @@ README = Path(__file__).parent.parent / "README.md"
 
 def test_the_quickstart_prints_what_is_shown():
     quickstart = re.search(
-        r"<!-- quickstart.*?-->\n```python\n(.*?)```\n\n```text\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL
+        r"<!-- quickstart.*?-->\n```python\n(.*?)```\n\n```text\n(.*?)```",
+        README.read_text(encoding="utf-8"),
+        re.DOTALL,
     )
     assert quickstart is not None
     code, shown = quickstart.groups()
