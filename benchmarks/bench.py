@@ -31,7 +31,7 @@ PARTS = ("keys", "decode", "scale", "memory", "startup")  # modules, each with `
 def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--again", action="store_true", help="measure parts anew that were finished before")
+    parser.add_argument("--again", action="store_true", help="measure parts again that were finished before")
     arguments = parser.parse_args()
     folder, options = arguments.folder, options_of(arguments)
     folder.mkdir(parents=True, exist_ok=True)

@@ -51,9 +51,7 @@ GOALS = {  # with beam 5 and a million entries
 }
 GOAL_SIZE, GOAL_BEAM = "1m", 5
 K = 64
-NPROBE = (
-    32  # for keys of random weights, which lie otherwise than real ones: by itself a query would visit too few lists
-)
+NPROBE = 32  # for keys of random weights: their distances let a query probe too few lists by itself
 PRODUCT_ROWS = (5, 160)  # beam 5, one sentence and 32 of them
 
 

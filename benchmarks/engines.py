@@ -1,6 +1,6 @@
 """Ray with one worker over the local engine: what a cluster costs before it brings anything.
 
-Both build a datastore of the same text, anew in every round: the demo's verses with the Firefox model, as many as make
+Both build a datastore of the same text, again in every round: the demo's verses with the Firefox model, as many as make
 a build of some minutes.  What is compared is the complete build, with Ray's start and end, and the two steps that
 workers do, keys and index.
 

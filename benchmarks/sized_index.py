@@ -25,7 +25,6 @@ from torch import Tensor
 from knn_seq.index.budget import memory_budget
 from knn_seq.index.exact import exact_search
 from knn_seq.index.faiss import FaissIndex
-from knn_seq.index.faiss_library.adaptive_probe import LEAST_LISTS
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 from knn_seq.index.recipe import default_recipe
 from knn_seq.plan.cost.job import Job
@@ -34,7 +33,7 @@ from knn_seq.storage.atomic import read_json, write_json
 K = 64
 REPEATS = 10  # of all queries in a round
 BLOCK = 1 << 16  # keys made at a time
-NPROBE, NEAR_LISTS, PROBE_RATIO, MANY_LISTS = 32, 40, 1.7, 1024  # the index's defaults
+NPROBE, NEAR_LISTS, MIN_NPROBE, PROBE_RATIO, MANY_LISTS = 32, 40, 8, 1.7, 1024  # the defaults of the index
 PROBES = (20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 80, 96, 128, 192, 256)
 FACTORS = (4, 5, 6, 7, 8, 9, 10, 12, 16, 24)
 TRIES = 9  # at each of these, of which the fastest counts
@@ -143,7 +142,7 @@ class SizedIndex:
             points = transform.apply(points)
         nearest, _ = ivf.quantizer.search(points, min(options.get("nprobe", NEAR_LISTS), ivf.nlist))
         near = nearest <= (ratio or PROBE_RATIO) * nearest[:, :1]
-        near[:, :LEAST_LISTS] = True
+        near[:, :MIN_NPROBE] = True
         return float(near.sum(1).mean())
 
     def search(self, count: int, options: Mapping[str, Any] | None = None, repeats: int = REPEATS) -> int:
