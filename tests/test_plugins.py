@@ -49,7 +49,7 @@ def store(run, tmp_path_factory, save_model, number_corpus):
     rows = [line.split("\t") for line in number_corpus.read_text().splitlines()]
     units = "".join(f'<pair id="{i}"><fr>{s}</fr><en>{t}</en></pair>\n' for i, (s, t) in enumerate(rows))
     (folder / "train.pairs.xml").write_text(f"<pairs>{units}<pair><fr>5</fr></pair></pairs>")
-    code, out, err = run(
+    code, _, err = run(
         "build",
         *(
             folder / "store",
@@ -96,7 +96,7 @@ def test_a_combiner_sees_queries_and_the_model(run, store):
     code, weak, err = run("translate", *options, "--combiner-option", "exponent=50", stdin=lines)
     assert code == 0, err
     assert strong != weak
-    code, explained, err = run("translate", *options, "--explain", stdin=lines)
+    code, explained, err = run("translate", *options, "--explain", "json", stdin=lines)
     weights = {token["weight"] for line in explained.splitlines() for token in json.loads(line)["tokens"]}
     assert len(weights) > 3  # each token has its own
     code, _, err = run("translate", *options, "--combiner-option", "power=2", stdin=lines)

@@ -20,8 +20,8 @@ from knn_seq.registry import Option
 
 class UnitsReader(CorpusReader):
     suffixes = (".units",)
-    options = {"source_lang": Option("pt", "the language to translate from", str)}  # noqa: RUF012
-    started: list[int] = []  # noqa: RUF012
+    options = {"source_lang": Option("pt", "the language to translate from", str)}
+    started: list[int] = []
 
     def pairs(self, start: int = 0) -> Iterator[SentencePair | BadPair]:
         self.started.append(start)

@@ -58,7 +58,7 @@ class FaissIndex(SearchIndex):
             wide keys 3); device, where torch trains and encodes (None: CUDA if there is, else the CPU).
     """
 
-    default_options = {"nprobe": None, "reach": None, "ef_search": 128, "refine_factor": None, "device": None}  # noqa: RUF012
+    default_options = {"nprobe": None, "reach": None, "ef_search": 128, "refine_factor": None, "device": None}
     file_name = "index.faiss"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:

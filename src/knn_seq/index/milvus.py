@@ -53,7 +53,7 @@ class MilvusIndex(SearchIndex):
         **options: nprobe, the lists that a search visits; ef_search, the candidates that it keeps in a graph.
     """
 
-    default_options = {"nprobe": 32, "ef_search": 128}  # noqa: RUF012
+    default_options = {"nprobe": 32, "ef_search": 128}
     file_name = "index.milvus"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:

@@ -47,7 +47,7 @@ class TorchIndex(SearchIndex):
             stored keys, "float32", "float16" or "bfloat16".
     """
 
-    default_options = {"device": None, "dtype": "float32"}  # noqa: RUF012
+    default_options = {"device": None, "dtype": "float32"}
     file_name = "index.torch"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:

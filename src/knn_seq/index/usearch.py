@@ -33,7 +33,7 @@ class UsearchIndex(SearchIndex):
         **options: ef_search, the candidates that a search keeps; expansion_add, those kept while a key is added.
     """
 
-    default_options = {"ef_search": 128, "expansion_add": 128}  # noqa: RUF012
+    default_options = {"ef_search": 128, "expansion_add": 128}
     file_name = "index.usearch"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
