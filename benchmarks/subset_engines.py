@@ -105,7 +105,7 @@ def timed(work: Callable[[], object]) -> float:
 def coded(keys: NDArray[np.float16], exact: SubsetIndex, recipe: str) -> SubsetIndex:
     """The keys as codes."""
     codec = KeyCodec(keys.shape[1], "l2", recipe.removesuffix(REFINE_KEYS))
-    sample = np.sort(np.random.default_rng(0).choice(len(keys), SAMPLE, replace=False))
+    sample = np.sort(np.random.default_rng(0).choice(len(keys), min(SAMPLE, len(keys)), replace=False))
     codec.train(torch.from_numpy(keys[sample].astype(np.float32)))
     step = 1 << 16
     starts = range(0, len(keys), step)
