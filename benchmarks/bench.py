@@ -4,7 +4,7 @@ Writes bench.json, with every round, into the folder.  A run that was killed res
 parts that were finished at the same commit are not measured again unless --again is given.
 
     python benchmarks/bench.py --folder results/speed
-    python benchmarks/bench.py --parts keys decode --again --into docs/speed.md
+    python benchmarks/bench.py --parts key_computation startup --again --into docs/speed.md
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from rounds import Row, command_line, options_of, table
 
 from knn_seq.storage.atomic import read_json, write_json
 
-PARTS = ("keys", "decode", "scale", "memory", "startup")  # modules, each with `measure(folder, options) -> list[Row]`
+PARTS = (
+    "key_computation",
+    "decoding_speed",
+    "scale",
+    "resident_memory",
+    "startup",
+)  # modules, each with `measure(folder, options) -> list[Row]`
 
 
 def main() -> None:

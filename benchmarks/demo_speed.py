@@ -13,7 +13,7 @@ limit_spinning()  # before torch is imported
 
 import itertools
 
-from decode import LENGTH, Setting, compared, systems_for
+from decoding_speed import LENGTH, Setting, compared, systems_for
 from demo_quality import demo_store
 from figures import markdown, write_figures
 from rounds import Options, command_line

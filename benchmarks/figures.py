@@ -47,7 +47,7 @@ FIGURES = {
     "results-it": Figure("docs/results.md", "results.py", ("--domains", "it", "--it-text", IT_TEXT)),
     "speed": Figure("docs/speed.md", "bench.py", ("--again",)),
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
-    "waiting": Figure("docs/speed.md", "waiting.py"),
+    "spinning-threads": Figure("docs/speed.md", "spinning_threads.py"),
     "confidence-threshold": Figure("docs/speed.md", "tuning.py", ("--only-thresholds",)),
     "tuning": Figure("docs/tuning.md", "tuning.py"),
     "indexes": Figure("docs/indexes.md", "indexes.py"),
@@ -55,7 +55,7 @@ FIGURES = {
     "subset-engines": Figure("docs/subset.md", "subset_engines.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py"),
-    "engines": Figure("docs/cluster.md", "engines.py"),
+    "build-engines": Figure("docs/cluster.md", "build_engines.py"),
     "firefox-engine": Figure("docs/building.md", "firefox_engine.py"),
     "scale": Figure("docs/scale.md", "scale.py", ("--largest", "20m")),
 }

@@ -2,7 +2,7 @@
 
 Subsets are those that the datastore's sentence search finds for held-out sentences, queries their decoder states.
 
-    python benchmarks/subset_engines.py --folder results/speed/firefox-1m   # as decode.py left it
+    python benchmarks/subset_engines.py --folder results/speed/firefox-1m   # as decoding_speed.py left it
     python benchmarks/subset_engines.py --folder results/speed/firefox-tiny --entries 20000 --sentences 2
 """
 

@@ -6,7 +6,7 @@ freed and is only kept for later is given back first, else the index would fill 
 The pages of keys.h5 are counted apart: they are the disk's cache, which the system takes back when anybody else needs
 memory.
 
-    python benchmarks/memory.py --folder results/speed
+    python benchmarks/resident_memory.py --folder results/speed
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The build's own step computes the keys of some sentences of the demo's text into
 network under teacher forcing over the very same batches, padded and in memory beforehand, and throws away what comes
 out: once up to the last layer, once with the output projection, which keys do not need.
 
-    python benchmarks/keys.py --folder results/speed
+    python benchmarks/key_computation.py --folder results/speed
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The models: Firefox's small one, and Transformers of the base and the big size w
 output, so that all systems write the same number of tokens.  Beyond a million entries, and for the larger models, a
 datastore is made of jittered copies of real keys.
 
-    python benchmarks/decode.py --models firefox marian-base --sizes 1m --beams 5 --batches 1 32
+    python benchmarks/decoding_speed.py --models firefox marian-base --sizes 1m --beams 5 --batches 1 32
 """
 
 from __future__ import annotations

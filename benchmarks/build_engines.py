@@ -4,8 +4,8 @@ Both build a datastore of the same text, again in every round: the demo's verses
 a build of some minutes.  What is compared is the complete build, with Ray's start and end, and the two steps that
 workers do, keys and index.
 
-    python benchmarks/engines.py --folder results/speed
-    python benchmarks/engines.py --folder results/speed --sentences 10000
+    python benchmarks/build_engines.py --folder results/speed
+    python benchmarks/build_engines.py --folder results/speed --sentences 10000
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
         arguments.rounds = ROUNDS
     rows = measure(arguments.folder, options_of(arguments), arguments.sentences)
     write_json(arguments.folder / "engines.json", [row.to_dict() for row in rows])
-    write_figures(arguments.into, {"engines": table(rows)})
+    write_figures(arguments.into, {"build-engines": table(rows)})
 
 
 def measure(folder: Path, options: Options, sentences: int = SENTENCES) -> list[Row]:

@@ -3,7 +3,7 @@
 GNU OpenMP reads GOMP_SPINCOUNT when it is loaded, so each count has a process of its own; they take turns, sentence by
 sentence, and all but one wait.
 
-    python benchmarks/waiting.py --folder results/speed
+    python benchmarks/spinning_threads.py --folder results/speed
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
     for beside, busy in (("", False), (", beside a busy process", True)):
         with another_process(busy):
             rows += compared(workers, options_of(arguments).rounds, beside)
-    write_figures(arguments.into, {"waiting": table(rows)})
+    write_figures(arguments.into, {"spinning-threads": table(rows)})
 
 
 def compared(workers: dict[str, Worker], rounds: int, beside: str) -> list[Row]:
