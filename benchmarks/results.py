@@ -309,7 +309,7 @@ def described(store: Datastore) -> dict[str, Any]:
             "ours": manifest.indexes[default]["recipe"],
             "the paper's": f"{PAPER_RECIPE}, nprobe {PAPER_NPROBE}",
         },
-        "subset": {name: manifest.subset[name] for name in ("sentences", "codes")},
+        "subset": {name: manifest.subset[name] for name in ("sentence_search", "codes")},
         "bytes": {
             "text and tokens": sum(map(bytes_of, (store.text_path, store.sources_path, store.values_path))),
             "keys": bytes_of(store.keys_path),

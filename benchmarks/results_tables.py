@@ -31,7 +31,7 @@ def section(figures: dict[str, Any]) -> str:
         f"{store['dimension']}; {pairs['dev']:,} pairs to tune with, {pairs['test']:,} to test with; beam size "
         f"{run['beam_size']}, batches of 32 sentences.",
         *(markdown(head, rows) for head, *rows in (quality(figures), tuned(figures), parts_of(figures))),
-        f"Indexes: {indexes}; subsets: `{store['subset']['sentences']}`, codes `{store['subset']['codes']}`.",
+        f"Indexes: {indexes}; subsets: `{store['subset']['sentence_search']}`, codes `{store['subset']['codes']}`.",
         "\n".join(signatures),
     ]
     return "\n\n".join(parts)
