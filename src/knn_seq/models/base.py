@@ -5,12 +5,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from knn_seq.registry import Registry
 from knn_seq.settings import DecodingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 
 class Source(NamedTuple):
@@ -108,14 +111,17 @@ class Model(ABC):
 
     @abstractmethod
     def generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, step_hook: StepHook | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
     ) -> list[list[Hypothesis]]:
         """Translate a batch with the model's own search.
 
         Args:
             sources: What the encoder reads, or the prompts.
-            decoding: `DecodingSettings`, or a `GenerationConfig` of Transformers.
-            step_hook: Called at every step.
+            decoding: How is searched.
+            step_hook: Called at every step, to change what is decoded from.
 
         Returns:
             The n best outputs of each source, best first.

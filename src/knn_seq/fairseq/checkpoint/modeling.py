@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 
 from knn_seq.fairseq.checkpoint.configuration import FairseqConfig
 from knn_seq.fairseq.dictionary import PAD
-from knn_seq.models.firefox_network.modeling import SinusoidalPositions
+from knn_seq.models.firefox_network.layers import SinusoidalPositions
 
 FIRST_POSITION = PAD + 1  # fairseq counts positions from here
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
