@@ -12,7 +12,7 @@ from torch import Tensor
 
 from knn_seq.models.base import Step, StepHook
 from knn_seq.models.key_hook import KeyHook
-from knn_seq.models.log_probs import LogProbs, log_normalizers, log_softmax
+from knn_seq.models.log_probs import LogProbs, SampledLogProbs, log_softmax
 from knn_seq.models.token_scores import TokenScores
 
 
@@ -39,7 +39,7 @@ def decoding_hook(
         sentences: How many sentences are in the batch; there are as many rows or a multiple of them.
         ends: Tokens after which a row is finished but stays in the batch, as in greedy search and sampling; beam search
             has none.
-        search_normalises: The search takes the log_softmax of the logits, as beam search does; it costs nothing then.
+        search_normalises: The search takes the log_softmax of the logits, as beam search does.
         token_scores: Told the distribution of every step.
     """
     prefix: Tensor | None = None
@@ -54,31 +54,19 @@ def decoding_hook(
         forced = input_ids.shape[1] if forced is None else forced
         return prepare(input_ids, *arguments, **named)
 
-    def mixed(logits: Tensor, prefixes: Tensor) -> Tensor:
-        nonlocal of_rows
-        log_probs, rows = log_softmax(logits.float()), len(prefixes)
-        if step_hook is None:
-            return log_probs
-        if len(of_rows) != rows:
-            of_rows = torch.arange(rows) // (rows // sentences)
-        queries = key_hook.states(rows)[:, -1]
-        return step_hook(Step(queries, log_probs, prefixes, of_rows, _finished(prefixes, ends)))
-
     def replace_logits(module: Any, inputs: Any, output: Any) -> Any:
+        nonlocal of_rows
         assert prefix is not None, "the network was run outside generate()"
-        logits, prefixes = output.logits[:, -1], prefix[:, forced:]
-        if step_hook is not None or search_normalises:
-            logits = mixed(logits, prefixes)
-            output.logits = logits.unsqueeze(1)
-            if search_normalises:
-                output.logits = output.logits.as_subclass(LogProbs)
-            normalizers: Tensor | float = 0.0
-        else:
-            # Of a prompt's logits only the last are wanted: the others must not be kept alive by them.
-            logits = logits if output.logits.shape[1] == 1 else logits.clone()
-            normalizers = 0.0 if token_scores is None else log_normalizers(logits)
+        prefixes, rows = prefix[:, forced:], len(prefix)
+        log_probs = log_softmax(output.logits[:, -1].float())
+        if step_hook is not None:
+            if len(of_rows) != rows:
+                of_rows = torch.arange(rows) // (rows // sentences)
+            queries = key_hook.states(rows)[:, -1]
+            log_probs = step_hook(Step(queries, log_probs, prefixes, of_rows, _finished(prefixes, ends)))
         if token_scores is not None:
-            token_scores.add(prefixes, logits, normalizers)
+            token_scores.add(prefixes, log_probs)
+        output.logits = log_probs.unsqueeze(1).as_subclass(LogProbs if search_normalises else SampledLogProbs)
         return output
 
     handle = network.register_forward_hook(replace_logits)

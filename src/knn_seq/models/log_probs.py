@@ -32,11 +32,11 @@ class LogProbs(Tensor):
             if function in (F.log_softmax, torch.log_softmax, Tensor.log_softmax):
                 return arguments[0].as_subclass(Tensor)
             if function is Tensor.to:
-                return function(*arguments, **{**named, "copy": False}).as_subclass(cls)
+                taken = function(*arguments, **{**named, "copy": False})
+                return taken.as_subclass(Tensor if cls is SampledLogProbs else cls)
             result = function(*arguments, **named)
             return result.as_subclass(cls) if function in (Tensor.__getitem__, Tensor.float) else result
 
 
-def log_normalizers(logits: Tensor) -> Tensor | float:
-    """What subtracted from each row of logits, (rows, vocabulary), makes log p of it: (rows,), or 0 if it is log p."""
-    return 0.0 if isinstance(logits, LogProbs) else logits.float().logsumexp(dim=1)
+class SampledLogProbs(LogProbs):
+    """The same for greedy search and sampling, which take no log_softmax: what they take is a plain tensor."""

@@ -52,7 +52,9 @@ def given_fields(config: GenerationConfig) -> dict[str, Any]:
     except TypeError:
         raise InvalidSetting(f"Decoding settings are DecodingSettings or a GenerationConfig, not {config!r}.") from None
     for name in _OTHER_SEARCHES:
-        unused: tuple[Any, ...] = (None, False, [], 1) if name in ("num_beam_groups", "guidance_scale") else (None, False, [])
+        unused: tuple[Any, ...] = (
+            (None, False, [], 1) if name in ("num_beam_groups", "guidance_scale") else (None, False, [])
+        )
         if fields.get(name) not in unused:
             raise InvalidSetting(
                 f"A GenerationConfig with {name}={fields[name]} cannot be used here: "

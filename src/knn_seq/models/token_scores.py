@@ -22,29 +22,24 @@ class TokenScores:
         self.beams = beams
         # A row that stands alone has one token at each step, the end or not.
         self._ends = torch.tensor(sorted(ends) if beams > 1 else [], dtype=torch.int64, device=device)
-        self._last: tuple[Tensor, Tensor | float] | None = None
+        self._last: Tensor | None = None  # (rows, vocabulary)
         self._tokens: list[Tensor] = []  # (sentences, columns) a step
         self._tables: list[Tensor] = []  # (sentences, beams, columns) a step
 
-    def add(self, prefixes: Tensor, logits: Tensor, normalizers: Tensor | float = 0.0) -> None:
+    def add(self, prefixes: Tensor, log_probs: Tensor) -> None:
         """One step.
 
         Args:
             prefixes: The tokens before it, (rows, t).
-            logits: (rows, vocabulary); nobody may write into them until the next step.
-            normalizers: What makes log p of them, (rows,) or one for all.
+            log_probs: (rows, vocabulary); nobody may write into them until the next step.
         """
         if self._last is not None:
-            before, before_normalizers = self._last
             tokens = prefixes[:, -1].view(-1, self.beams)
             tokens = torch.cat([tokens, self._ends.expand(len(tokens), -1)], dim=1)
-            columns = tokens.repeat_interleave(self.beams, dim=0)
-            table = before.gather(1, columns)
-            if isinstance(before_normalizers, Tensor):
-                table = table - before_normalizers.unsqueeze(1)
             self._tokens.append(tokens)
+            table = self._last.gather(1, tokens.repeat_interleave(self.beams, dim=0))
             self._tables.append(table.view(len(tokens), self.beams, -1))
-        self._last = logits, normalizers
+        self._last = log_probs
 
     def totals(self, outputs: Tensor, lengths: Sequence[int], rows: Tensor) -> list[float]:
         """The sum of log p of each output's tokens.
@@ -64,10 +59,7 @@ class TokenScores:
             columns = (torch.stack(self._tokens)[steps, sentences] == tokens.unsqueeze(2)).int().argmax(dim=2)
             parts.append(torch.stack(self._tables)[steps, sentences, rows[:, :seen] % self.beams, columns])
         if outputs.shape[1] > seen:
-            logits, normalizers = self._last
-            last_rows = rows[:, seen]
-            last = logits[last_rows, outputs[:, seen]]
-            parts.append((last - (normalizers[last_rows] if isinstance(normalizers, Tensor) else 0.0)).unsqueeze(1))
+            parts.append(self._last[rows[:, seen], outputs[:, seen]].unsqueeze(1))
         log_probs = torch.cat(parts, dim=1)
         counted = torch.arange(outputs.shape[1]) < torch.tensor(lengths).unsqueeze(1)
         totals: list[float] = torch.where(counted, log_probs.cpu().double(), 0.0).sum(dim=1).tolist()

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knn_seq.models.log_probs import log_normalizers, log_softmax
+from knn_seq.models.log_probs import log_softmax
 
 Scores = Callable[[Tensor], Tensor]
 """The logits after each prefix, (rows, t) to (rows, vocabulary) float32, which may be written into; once a step."""
@@ -40,7 +40,7 @@ def step_by_step(
     Args:
         scores: The model.
         prefixes: What is there before the first step, (rows, t).
-        choose: The next token of each row, (rows,), from its logits, (rows, vocabulary).
+        choose: The next token of each row, (rows,), from its log-probabilities, (rows, vocabulary).
         end: The token that ends a row, and fills what is behind.
         max_new_tokens: Steps at the most.
         banned: Tokens that are never chosen.
@@ -51,12 +51,10 @@ def step_by_step(
     running = torch.ones(len(prefixes), dtype=torch.bool, device=prefixes.device)
     totals = torch.zeros(len(prefixes), device=prefixes.device)
     for _ in range(max_new_tokens):
-        logits = scores(prefixes)
-        normalizers = log_normalizers(logits)
-        logits[:, banned] = -torch.inf
-        tokens = choose(logits).masked_fill_(~running, end)
-        log_probs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - normalizers
-        totals += log_probs.masked_fill_(~running, 0.0)
+        log_probs = log_softmax(scores(prefixes))
+        log_probs[:, banned] = -torch.inf
+        tokens = choose(log_probs).masked_fill_(~running, end)
+        totals += log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).masked_fill_(~running, 0.0)
         prefixes = torch.cat([prefixes, tokens.unsqueeze(1)], dim=1)
         running &= tokens != end
         if not running.any():
@@ -64,22 +62,22 @@ def step_by_step(
     return SearchOutput(prefixes, totals)
 
 
-def greedy(logits: Tensor) -> Tensor:
+def greedy(log_probs: Tensor) -> Tensor:
     """The best token of each row."""
-    return logits.argmax(dim=1)
+    return log_probs.argmax(dim=1)
 
 
 def sampler(temperature: float, top_k: int, top_p: float) -> Callable[[Tensor], Tensor]:
     """Draws a token of each row.
 
     Args:
-        temperature: Divides the logits.
+        temperature: Divides the log-probabilities.
         top_k: Draws among so many most probable tokens; 0: among all.
         top_p: Draws among the most probable tokens that together have this probability.
     """
 
-    def draw(logits: Tensor) -> Tensor:
-        logits = logits / temperature
+    def draw(log_probs: Tensor) -> Tensor:
+        logits = log_probs / temperature
         if top_k:
             least = logits.topk(min(top_k, logits.shape[1])).values[:, -1:]
             logits = logits.masked_fill(logits < least, -torch.inf)
