@@ -86,7 +86,7 @@ def build_store(toy, tmp_path_factory):
         key = f"{name} {sorted(settings.items())}"
         if key not in made:
             model = load_model(override(ModelSettings(name), settings))
-            chosen = {"index": "Flat", "quiet": True, "workers": 1} | settings
+            chosen = {"index_recipe": "Flat", "workers": 1} | settings
             path = tmp_path_factory.mktemp("store") / "store"
             Datastore.build(path, model, open_data_bin(toy.domain, "train", model), **chosen)
             made[key] = path

@@ -149,20 +149,20 @@ def load_model(settings: ModelSettings) -> Model:
 
 
 def as_model(model: Any, settings: ModelSettings, tokenizer: Any = None) -> Model:
-    """What a user may give for a model: its name, a loaded network of Transformers with its tokenizer, or a `Model`.
+    """The model that a user gave: a name, a loaded network of Transformers with its tokenizer, or a `Model`.
 
     Args:
         model: The model.
         settings: Everything but the name.
-        tokenizer: Of a loaded network.
+        tokenizer: Of a loaded network, which stays in its dtype and, unless one is given, on its device.
     """
     if isinstance(model, Model):
         return model
     if isinstance(model, str | os.PathLike):
         return load_model(replace(settings, name=os.fspath(model)))
-    from knn_seq.models.transformers import wrap_network
+    from knn_seq.models.transformers import adopt_network
 
-    return wrap_network(model, tokenizer, settings)
+    return adopt_network(model, tokenizer, settings)
 
 
 def absolute_name(name: str) -> str:

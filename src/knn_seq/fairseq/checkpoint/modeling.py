@@ -181,8 +181,8 @@ class DecoderLayer(Layer):
     def _source_memory(self, encoder_states: Tensor | None, cache: EncoderDecoderCache | None) -> tuple[Tensor, Tensor]:
         """Keys and values of the source, computed once for a sentence."""
         if cache is not None and cache.is_updated.get(self.number):
-            kept = cache.cross_attention_cache.layers[self.number]
-            return kept.keys, kept.values
+            layer = cache.cross_attention_cache.layers[self.number]
+            return layer.keys, layer.values
         assert encoder_states is not None
         memory: tuple[Tensor, Tensor] = self.encoder_attn.memory(encoder_states)
         if cache is not None:
@@ -233,7 +233,7 @@ class Decoder(Embedding):
         return_dict: bool | None = True,
         **_: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions | tuple[Any, ...]:
-        """One pass over the tokens, whole sentences or the next tokens of those in the cache.
+        """One pass over the tokens, complete sentences or the next tokens of those in the cache.
 
         Args:
             input_ids: (rows, length).

@@ -39,7 +39,7 @@ class FirefoxCache:
         return self.length
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Let row i go on from what was row beam_idx[i].
+        """Let row i continue what was row beam_idx[i].
 
         Beams only move within their sentence, so its memory stays where it is, unless the number of rows changes.
         """
@@ -208,7 +208,7 @@ class Decoder(nn.Module):
         past_key_values: FirefoxCache | None = None,
         use_cache: bool | None = None,
     ) -> tuple[Tensor, FirefoxCache | None]:
-        """One pass over the ids, whole sentences or the next tokens of those in the cache.
+        """One pass over the ids, complete sentences or the next tokens of those in the cache.
 
         Args:
             input_ids: (rows, length).  The id at position 0 is not looked at: the model starts from a zero vector.

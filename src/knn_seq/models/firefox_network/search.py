@@ -55,6 +55,7 @@ def step_by_step(
         log_probs[:, banned] = -torch.inf
         tokens = choose(log_probs).masked_fill_(~running, end)
         totals += log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).masked_fill_(~running, 0.0)
+        del log_probs  # so that the next step computes in the same memory, which the CPU has at hand
         prefixes = torch.cat([prefixes, tokens.unsqueeze(1)], dim=1)
         running &= tokens != end
         if not running.any():
