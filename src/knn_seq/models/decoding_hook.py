@@ -52,6 +52,8 @@ def decoding_hook(
         nonlocal prefix, forced
         prefix = input_ids
         forced = input_ids.shape[1] if forced is None else forced
+        if token_scores is not None:
+            token_scores.choose(input_ids[:, -1])
         return prepare(input_ids, *arguments, **named)
 
     def replace_logits(module: Any, inputs: Any, output: Any) -> Any:
@@ -65,7 +67,7 @@ def decoding_hook(
             queries = key_hook.states(rows)[:, -1]
             log_probs = step_hook(Step(queries, log_probs, prefixes, of_rows, _finished(prefixes, ends)))
         if token_scores is not None:
-            token_scores.add(prefixes, log_probs)
+            token_scores.offer(log_probs)
         output.logits = log_probs.unsqueeze(1).as_subclass(LogProbs if search_normalises else SampledLogProbs)
         return output
 

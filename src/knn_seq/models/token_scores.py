@@ -26,20 +26,20 @@ class TokenScores:
         self._tokens: list[Tensor] = []  # (sentences, columns) a step
         self._tables: list[Tensor] = []  # (sentences, beams, columns) a step
 
-    def add(self, prefixes: Tensor, log_probs: Tensor) -> None:
-        """One step.
-
-        Args:
-            prefixes: The tokens before it, (rows, t).
-            log_probs: (rows, vocabulary); nobody may write into them until the next step.
-        """
-        if self._last is not None:
-            tokens = prefixes[:, -1].view(-1, self.beams)
-            tokens = torch.cat([tokens, self._ends.expand(len(tokens), -1)], dim=1)
-            self._tokens.append(tokens)
-            table = self._last.gather(1, tokens.repeat_interleave(self.beams, dim=0))
-            self._tables.append(table.view(len(tokens), self.beams, -1))
+    def offer(self, log_probs: Tensor) -> None:
+        """What the tokens of a step are chosen from, (rows, vocabulary); nobody may write into it until they are."""
         self._last = log_probs
+
+    def choose(self, tokens: Tensor) -> None:
+        """The tokens that the rows continue with, (rows,); to be called before the next step, which needs memory."""
+        if self._last is None:
+            return
+        tokens = tokens.view(-1, self.beams)
+        tokens = torch.cat([tokens, self._ends.expand(len(tokens), -1)], dim=1)
+        self._tokens.append(tokens)
+        table = self._last.gather(1, tokens.repeat_interleave(self.beams, dim=0))
+        self._tables.append(table.view(len(tokens), self.beams, -1))
+        self._last = None
 
     def totals(self, outputs: Tensor, lengths: Sequence[int], rows: Tensor) -> list[float]:
         """The sum of log p of each output's tokens.
