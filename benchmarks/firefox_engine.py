@@ -76,6 +76,7 @@ def translate(
         ids, mask = pad([encoded[number] for number in numbers], tokenizer.eos_token_id, CPU)
         longest = 3 * ids.shape[1] + 10
         generated = model.generate(input_ids=ids, attention_mask=mask, num_beams=beams, max_new_tokens=longest)
+        assert isinstance(generated, torch.Tensor)
         for number, row in zip(numbers, generated.tolist(), strict=True):
             outputs[number] = tokenizer.decode(row[1:])
     return outputs

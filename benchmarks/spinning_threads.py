@@ -36,9 +36,10 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help="used by the script itself")
     arguments = parser.parse_args()
     if arguments.child:
-        answer(arguments.folder, "tiny" if arguments.quick else "1m")
+        answer(arguments.folder)
         return
-    workers = {count: Worker(arguments.folder, count, arguments.quick) for count in (DEFAULT, *arguments.counts)}
+    store = built_store(arguments.folder, "tiny" if arguments.quick else "1m")
+    workers = {count: Worker(store, count) for count in (DEFAULT, *arguments.counts)}
     rows = []
     for beside, busy in (("", False), (", beside a busy process", True)):
         with another_process(busy):
@@ -65,8 +66,8 @@ def compared(workers: dict[str, Worker], rounds: int, beside: str) -> list[Row]:
 class Worker:
     """A process that translates when it is told to."""
 
-    def __init__(self, folder: Path, count: str, quick: bool) -> None:
-        command = [sys.executable, __file__, "--child", "--folder", str(folder), *(["--quick"] if quick else [])]
+    def __init__(self, store: Path, count: str) -> None:
+        command = [sys.executable, __file__, "--child", "--folder", str(store)]
         self.process = subprocess.Popen(
             command, env={**os.environ, VARIABLE: count}, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -79,15 +80,23 @@ class Worker:
         return int(self.process.stdout.readline())
 
 
-def answer(folder: Path, size: str) -> None:
-    """What a worker does whenever it reads a system and the number of a sentence."""
+def built_store(folder: Path, size: str) -> Path:
+    """The datastore, built before several processes open it."""
     from speed_models import sized_store, speed_model
+
+    return sized_store(folder, MODEL, speed_model(MODEL), size)[0].path
+
+
+def answer(store: Path) -> None:
+    """What a worker does whenever it reads a system and the number of a sentence."""
+    from speed_models import demo_text, speed_model
 
     from knn_seq.translator import Translator
 
-    model = speed_model(MODEL)
-    store, test = sized_store(folder, MODEL, model, size)
-    translator = Translator(store, model, max_length=LENGTH, beam_size=BEAM, k=64, temperature=50.0, weight=0.5)
+    test = demo_text()[1]
+    translator = Translator(
+        store, speed_model(MODEL), max_length=LENGTH, beam_size=BEAM, k=64, temperature=50.0, weight=0.5
+    )
     for line in sys.stdin:
         system, number = line.split()
         print(len(translator.translate([test[int(number)].source], **SYSTEMS[system])), flush=True)
