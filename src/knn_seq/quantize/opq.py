@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.quantize.pca import PCA
 from knn_seq.quantize.product import ProductQuantizer
 
@@ -43,7 +43,7 @@ class OPQ:
         """
         dimension = dimension or points.shape[1]
         if dimension % subspaces or dimension > points.shape[1]:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"OPQ into {subspaces} subspaces needs a transformed dimension that they divide, up to "
                 f"{points.shape[1]}, not {dimension}."
             )
