@@ -48,7 +48,7 @@ def number_corpus(tmp_path_factory):
 def number_store(tmp_path_factory, save_model, number_corpus):
     """A finished datastore of the tiny Marian model."""
     path = tmp_path_factory.mktemp("number-store") / "store"
-    return Datastore.build(path, save_model(), number_corpus, index="Flat", quiet=True)
+    return Datastore.build(path, save_model(), number_corpus, index_recipe="Flat")
 
 
 @pytest.fixture

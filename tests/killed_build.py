@@ -22,6 +22,7 @@ import knn_seq.index.faiss
 import knn_seq.models.transformers
 import knn_seq.translator
 from knn_seq.datastore import Datastore
+from knn_seq.settings import BuildSettings
 
 # A server that has imported everything forks each build: a new interpreter for each would take seconds.
 FORKS = multiprocessing.get_context("forkserver")
@@ -48,9 +49,9 @@ def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0
     return _run(_build, store, model, corpus, place, count, settings)
 
 
-def add_index(store: Path, recipe: str, memory: str, part_entries: int, place: str = "", count: int = 0) -> int:
+def add_index(store: Path, recipe: str, memory_limit: str, part_entries: int, place: str = "", count: int = 0) -> int:
     """Build an index called "new", in parts of so many entries, and be killed as in `build`."""
-    return _run(_reindex, store, recipe, memory, part_entries, place, count)
+    return _run(_reindex, store, recipe, memory_limit, part_entries, place, count)
 
 
 def _run(target: Callable[..., None], *arguments: object) -> int:
@@ -66,15 +67,15 @@ def _build(store: Path, model: str, corpus: Path, place: str, count: int, settin
     torch.set_num_threads(1)
     tokens.LINES_PER_CHUNK = 50
     _kill_when(place, count)
-    common = {"workers": 1, "checkpoint_seconds": 0, "batch_tokens": 200, "index": "Flat"}
-    Datastore.build(store, model, corpus, quiet=True, **common, **settings)
+    common = {"workers": 1, "checkpoint_seconds": 0, "batch_tokens": 200, "index_recipe": "Flat"}
+    Datastore.build(store, model, corpus, **common, **settings)
 
 
-def _reindex(store: Path, recipe: str, memory: str, part_entries: int, place: str, count: int) -> None:
+def _reindex(store: Path, recipe: str, memory_limit: str, part_entries: int, place: str, count: int) -> None:
     torch.set_num_threads(1)
     knn_seq.index.budget.PART_ENTRIES = part_entries
     _kill_when(place, count)
-    knn_seq.build.index.add_index(store, recipe, "new", memory=memory, quiet=True)
+    knn_seq.build.index.add_index(store, BuildSettings(index_recipe=recipe, memory_limit=memory_limit), "new")
 
 
 def _kill_when(place: str, count: int) -> None:

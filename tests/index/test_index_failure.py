@@ -44,7 +44,7 @@ def away(request, monkeypatch):
     return shut
 
 
-def test_it_is_an_error_unless_told_otherwise(translator, away):
+def test_it_is_an_error_by_default(translator, away):
     with pytest.raises(IndexUnavailable, match="server of the test"):
         translator.translate(SOURCES)
     assert away.asked == 1

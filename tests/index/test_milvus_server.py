@@ -21,8 +21,9 @@ from knn_seq import Translator
 from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
 from knn_seq.errors import IndexUnavailable, KnnSeqError
-from knn_seq.index import METRICS
+from knn_seq.index import DISTANCE_METRICS
 from knn_seq.index.milvus import MilvusIndex
+from knn_seq.settings import BuildSettings
 
 DIMENSION = 32
 SOURCES = ["5 6 7", "9 10 11 12", "20 21", "33 34 35 36 37"]
@@ -67,9 +68,9 @@ def indexes(server, clusters):
 def store(server, tmp_path_factory, save_model, number_corpus):
     """A datastore whose default index is on the server, and that has another of its own."""
     path = tmp_path_factory.mktemp("milvus-store") / "store"
-    options = {"index": f"milvus:FLAT@{server.address}", "calibration_sentences": 0, "workers": 1, "quiet": True}
+    options = {"index_recipe": f"milvus:FLAT@{server.address}", "calibration_sentences": 0, "workers": 1}
     Datastore.build(path, save_model(), number_corpus, **options)
-    add_index(path, "Flat", "own", quiet=True)
+    add_index(path, BuildSettings(index_recipe="Flat"), "own")
     return path
 
 
@@ -84,7 +85,7 @@ def collections(server):
     return set(client.ask("list_collections", doing="list collections"))
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_flat_search_equals_exact_search(indexes, clusters, metric):
     keys, queries = clusters
     distances, ids = indexes["FLAT", metric].search(queries, 10)
@@ -148,7 +149,7 @@ def test_an_index_from_its_beginning_to_its_end(server, clusters, tmp_path, monk
     command = [sys.executable, "-c", program, str(tmp_path / "saved"), str(tmp_path / "keys.npy")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("598 [3, 7]\n", "")
-    MilvusIndex.forget(tmp_path / "saved")
+    MilvusIndex.delete_external(tmp_path / "saved")
     assert collections(server) == before
 
 
@@ -214,11 +215,13 @@ def test_a_server_that_is_away_at_the_start(server, store, knn_seq, tmp_path, mo
         description.write_text(json.dumps(facts))
         code, out, err = knn_seq(*ours)
         assert (code, out) == (2, "")
-        assert err.startswith(f"knn-seq: Milvus at {away} cannot be reached")
+        assert err.startswith(f"knn-seq: Milvus at {away} does not answer")
         assert err.count("\n") == 1
         code, out, err = knn_seq(*ours, "--on-index-failure", "base")
         assert code == 0
-        assert err.startswith(f"knn-seq: going on without neighbours, for the index is out of reach: Milvus at {away}")
+        assert err.startswith(
+            f"knn-seq: Continuing without neighbours, for the index does not answer: Milvus at {away}"
+        )
         assert err.count("\n") == 1
     finally:
         for path in tmp_path.glob("index.*"):
@@ -253,7 +256,7 @@ def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, caps
     assert translator.translate(SOURCES * 3, batch_size=4, on_index_failure="base") == base * 3
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert said.startswith("knn-seq: going on without neighbours, for the index is out of reach: Milvus at")
+    assert said.startswith("knn-seq: Continuing without neighbours, for the index does not answer: Milvus at")
 
     # It is asked again after a while, and then it is there.
     server.start()
