@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from knn_seq.runtime.environment import limit_spinning
+import knn_seq  # noqa: F401  # before torch is imported: it says how threads wait
 
-limit_spinning()  # before torch is imported
-
-import numpy as np  # noqa: E402
+import numpy as np  # noqa: E402, I001
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 from tiny_models import make_network, number_line, number_tokenizer  # noqa: E402

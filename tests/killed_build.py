@@ -65,7 +65,7 @@ def _run(target: Callable[..., None], *arguments: object) -> int:
 
 def _build(store: Path, model: str, corpus: Path, place: str, count: int, settings: dict[str, str]) -> None:
     torch.set_num_threads(1)
-    tokens.LINES_PER_CHUNK = 50
+    tokens.UNITS_PER_CHUNK = 50
     _kill_when(place, count)
     common = {"workers": 1, "checkpoint_seconds": 0, "batch_tokens": 200, "index_recipe": "Flat"}
     Datastore.build(store, model, corpus, **common, **settings)

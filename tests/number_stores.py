@@ -9,11 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from knn_seq.datastore import Datastore
-from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.keys import KeyWriter
 
 
-def store_of_keys(path: Path, like: Datastore, keys: NDArray[Any]) -> DatastoreFolder:
+def store_of_keys(path: Path, like: Datastore, keys: NDArray[Any]) -> Datastore:
     """A copy of a datastore with other keys, (entries, dimension); its values are not theirs."""
     shutil.copytree(like.path, path)
     (path / "keys.h5").unlink()
@@ -21,4 +20,4 @@ def store_of_keys(path: Path, like: Datastore, keys: NDArray[Any]) -> DatastoreF
     with writer:
         writer.write(0, keys)
         writer.finish()
-    return DatastoreFolder(path)
+    return Datastore(path)

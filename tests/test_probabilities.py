@@ -128,8 +128,8 @@ def stores(tmp_path_factory):
     def make(kind):
         if kind not in made:
             model = make_model(kind)
-            settings = BuildSettings(key_dtype="float32", index="Flat", calibration_sentences=0, batch_tokens=64)
-            build_datastore(folder / kind, model, open_corpus(folder / "train.tsv"), settings, quiet=True)
+            settings = BuildSettings(key_dtype="float32", index_recipe="Flat", calibration_sentences=0, batch_tokens=64)
+            build_datastore(folder / kind, model, open_corpus(folder / "train.tsv"), settings)
             made[kind] = model, Datastore(folder / kind)
         return (*made[kind], pairs)
 
@@ -164,8 +164,8 @@ def test_every_step_of_the_firefox_model_equals_the_reference(mode, tmp_path):
         ("Viu Deus que a luz era boa.", "And God saw the light, that it was good."),
     ]
     (tmp_path / "train.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in texts))
-    settings = BuildSettings(key_dtype="float32", index="Flat", calibration_sentences=0)
-    build_datastore(tmp_path / "store", model, open_corpus(tmp_path / "train.tsv"), settings, quiet=True)
+    settings = BuildSettings(key_dtype="float32", index_recipe="Flat", calibration_sentences=0)
+    build_datastore(tmp_path / "store", model, open_corpus(tmp_path / "train.tsv"), settings)
     sources, targets = zip(*texts, strict=True)
     pairs = list(zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True))
     wanted = model.tokenizer.encode_sources(["Deus viu a luz.", "A terra era boa, e houve luz no céu."])

@@ -7,6 +7,7 @@ from tiny_models import END, make_model
 
 from knn_seq import Datastore, KnnSeqError, Translation, Translator
 from knn_seq.decoding.step import distinct_prefixes
+from knn_seq.errors import InvalidSetting, ModelMismatch, NotFound
 from knn_seq.explain import explain
 from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import DecodingSettings, ModelSettings
@@ -29,26 +30,35 @@ def test_weight_zero_is_exactly_the_model(translator, save_model):
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         plain = model.generate([tokens[i] for i in order], DecodingSettings(beam_size=beam, max_length=12))
         got = translator.translate(sources, weight=0, beam_size=beam)
-        assert [got[i].tokens for i in order] == [nbest[0] for nbest in plain]
+        assert [got[i].tokens for i in order] == [nbest[0].tokens for nbest in plain]
 
 
 def test_neighbours_change_the_output(translator):
     assert translator.translate(SOURCES, weight=0) != translator.translate(SOURCES, weight=0.9)
 
 
-def test_where_the_model_is_sure_it_is_left_alone(translator):
+def test_where_the_model_is_confident_it_decides_alone(translator):
     sources, strong = [text for text in SOURCES if text], {"weight": 0.9, "k": 4}
-    steered = translator.translate(sources, **strong)
-    assert translator.translate(sources, sure=1e-9, **strong) == translator.translate(sources, weight=0) != steered
-    assert translator.translate(sources, sure=1.0, **strong) == steered
-    some = explain(translator, translator.translate(sources, sure=0.5, **strong), sure=0.5, **strong)
-    evidence = [token for one in some for token in one.tokens]
-    assert {bool(token.votes) for token in evidence} == {True, False}
-    for token in evidence:
+    adapted = translator.translate(sources, **strong)
+    assert (
+        translator.translate(sources, confidence_threshold=1e-9, **strong)
+        == translator.translate(sources, weight=0)
+        != adapted
+    )
+    assert translator.translate(sources, confidence_threshold=1.0, **strong) == adapted
+    some = explain(
+        translator,
+        translator.translate(sources, confidence_threshold=0.5, **strong),
+        confidence_threshold=0.5,
+        **strong,
+    )
+    tokens = [token for one in some for token in one.tokens]
+    assert {bool(token.neighbours) for token in tokens} == {True, False}
+    for token in tokens:
         best = token.model_probability if token.token == token.model_choice else None
-        assert token.votes or token.weight == 0
+        assert token.neighbours or token.weight == 0
         if best is not None:
-            assert bool(token.votes) == (best < 0.5)
+            assert bool(token.neighbours) == (best < 0.5)
 
 
 @pytest.mark.parametrize("decoding", [{"beam_size": 1}, {"sample": True, "seed": 3}])
@@ -56,7 +66,7 @@ def test_finished_outputs_are_not_searched_for(translator, number_corpus, decodi
     sources = [line.split("\t")[0] for line in number_corpus.read_text().splitlines()[:16]]
     settings = {"k": 1, "weight": 1.0, "temperature": 1.0, **decoding}
     alone = [translator.translate([source], **settings)[0] for source in sources]
-    retriever, asked = translator.retriever(), []
+    retriever, asked = translator.decoder.retriever(translator.decoder.settings()), []
     retrieve = retriever.retrieve
     monkeypatch.setattr(
         retriever, "retrieve", lambda queries, *rest: (asked.append(len(queries)), retrieve(queries, *rest))[1]
@@ -68,7 +78,7 @@ def test_finished_outputs_are_not_searched_for(translator, number_corpus, decodi
     assert sum(asked) <= sum(lengths)
 
 
-def test_a_full_vote_repeats_the_datastore(translator, number_corpus):
+def test_a_weight_of_one_repeats_the_datastore(translator, number_corpus):
     """With weight 1 and one neighbour, a training source gives its training target."""
     pairs = [line.split("\t") for line in number_corpus.read_text().splitlines()]
     unique = [pair for pair in pairs if sum(other[0] == pair[0] for other in pairs) == 1][:20]
@@ -84,6 +94,13 @@ def test_a_translation_is_a_string_that_knows_more(translator):
     assert first == first.text == translator.model.tokenizer.decode(first.tokens)
     assert len(first.alternatives) == 2
     assert len({tuple(one.tokens) for one in (first, *first.alternatives)}) == 3
+
+
+def test_one_sentence_gives_one_translation(translator):
+    one = translator.translate("5 6 7")
+    assert isinstance(one, Translation)
+    [same] = translator.translate(["5 6 7"])
+    assert (one, one.tokens, one.score) == (same, same.tokens, same.score)
 
 
 def test_empty_lines_stay_empty(translator):
@@ -119,22 +136,17 @@ def test_sampling_has_a_seed(translator):
         ({"nbest": 9}, "Nbest cannot be larger"),
         ({"colour": "red"}, "no setting 'colour'"),
         ({"index": "other"}, "has no index 'other'"),
-        ({"retriever": "other"}, "no retrieve 'other'"),
-        ({"combiner": "other"}, "no combine 'other'"),
+        ({"retriever": "other"}, "There is no retriever 'other'"),
+        ({"combiner": "other"}, "There is no combiner 'other'"),
     ],
 )
 def test_bad_settings_are_one_sentence(option, sentence, translator):
-    with pytest.raises(KnnSeqError, match=sentence):
+    with pytest.raises((InvalidSetting, NotFound), match=sentence):
         translator.translate(["5"], **option)
 
 
-def test_one_string_is_not_a_list_of_sentences(translator):
-    with pytest.raises(KnnSeqError, match="list of sentences"):
-        translator.translate("5 6 7")
-
-
 def test_another_model_is_refused(number_store, save_model):
-    with pytest.raises(KnnSeqError, match=r"was made with the model .* their weights differ"):
+    with pytest.raises(ModelMismatch, match=r"was made with the model .* their weights differ"):
         Translator(number_store, model=save_model("marian", 1))
 
 
@@ -151,8 +163,8 @@ def test_half_precision_runs_and_is_close(number_store, translator, dtype):
     half = Translator(number_store, dtype=dtype, max_length=12)
     assert half.store.manifest.model.fingerprint == translator.model.fingerprint.weights
     pair = TokenPair([5, 6, END], [7, 8, END])
-    keys, log_probs, *_ = half.model.score([pair])
-    wanted_keys, wanted, *_ = translator.model.score([pair])
+    keys, log_probs = half.model.score([pair])
+    wanted_keys, wanted = translator.model.score([pair])
     assert keys.dtype == getattr(torch, dtype)
     np.testing.assert_allclose(keys.float(), wanted_keys, atol=0.1, rtol=0.1)
     np.testing.assert_allclose(log_probs, wanted, atol=0.2)
@@ -164,7 +176,7 @@ def test_an_ensemble_of_the_same_model_twice_changes_nothing(number_store, save_
     assert twice.translate(SOURCES) == translator.translate(SOURCES)
 
 
-def test_an_ensemble_averages_and_is_steered(number_store, save_model, translator):
+def test_an_ensemble_averages_and_is_adapted(number_store, save_model, translator):
     both = Translator(number_store, ensemble=[save_model("marian", 1)], max_length=12)
     pair = TokenPair([5, 6, END], [7, 8, END])
     other = load_model(ModelSettings(save_model("marian", 1)))
@@ -179,29 +191,29 @@ def test_an_ensemble_needs_one_vocabulary(number_store):
 
 
 class TestExplanations:
-    def test_probabilities_and_votes_add_up(self, translator):
+    def test_probabilities_add_up(self, translator):
         best = translator.translate(["5 6 7"])[0]
         explanation = explain(translator, [best])[0]
         assert len(explanation.tokens) == len(best.tokens)
-        for evidence in explanation.tokens:
-            assert sum(vote.share for vote in evidence.votes) == pytest.approx(1, abs=1e-5)
-            right = sum(vote.share for vote in evidence.votes if vote.token == evidence.token)
-            assert evidence.neighbour_probability == pytest.approx(right, abs=1e-5)
-            mixture = evidence.weight * right + (1 - evidence.weight) * evidence.model_probability
-            assert evidence.probability == pytest.approx(mixture, abs=1e-5)
+        for token in explanation.tokens:
+            assert sum(one.probability for one in token.neighbours) == pytest.approx(1, abs=1e-5)
+            right = sum(one.probability for one in token.neighbours if one.token == token.token)
+            assert token.neighbour_probability == pytest.approx(right, abs=1e-5)
+            mixture = token.weight * right + (1 - token.weight) * token.model_probability
+            assert token.probability == pytest.approx(mixture, abs=1e-5)
         assert explanation.log_probability == pytest.approx(
-            sum(np.log(evidence.probability) for evidence in explanation.tokens)
+            sum(np.log(token.probability) for token in explanation.tokens)
         )
 
-    def test_a_training_sentence_votes_for_itself(self, translator, number_store):
+    def test_a_training_sentence_is_its_own_nearest(self, translator, number_store):
         source, target = number_store.texts[11]
         tokens = translator.model.tokenizer.encode_targets([target])[0]
         explanation = explain(translator, [Translation(target, source, tokens)])[0]
         assert explanation.sentences()[0][0] == 11
-        nearest = [evidence.votes[0] for evidence in explanation.tokens]
-        assert [vote.sentence for vote in nearest] == [11] * len(tokens)
-        assert [vote.position for vote in nearest] == list(range(len(tokens)))
-        assert max(vote.distance for vote in nearest) < 1e-2
+        nearest = [token.neighbours[0] for token in explanation.tokens]
+        assert [one.sentence for one in nearest] == [11] * len(tokens)
+        assert [one.position for one in nearest] == list(range(len(tokens)))
+        assert max(one.distance for one in nearest) < 1e-2
 
     def test_an_empty_translation_has_nothing_to_explain(self, translator):
         assert explain(translator, translator.translate([""]))[0].tokens == []
@@ -219,7 +231,7 @@ def test_equal_prefixes_are_searched_once():
 
 
 def test_beams_that_start_alike_are_one_query(translator, monkeypatch):
-    retriever = translator.retriever()
+    retriever = translator.decoder.retriever(translator.decoder.settings())
     rows = []
     search = type(retriever).retrieve
     monkeypatch.setattr(
@@ -234,7 +246,7 @@ def test_beams_that_start_alike_are_one_query(translator, monkeypatch):
 
 def test_keys_can_be_taken_anywhere(tmp_path, save_model, number_corpus):
     path = "model.decoder.layers.0.fc2:output"
-    store = Datastore.build(tmp_path / "store", save_model(), number_corpus, key=path, index="Flat", quiet=True)
+    store = Datastore.build(tmp_path / "store", save_model(), number_corpus, key=path, index_recipe="Flat")
     assert Translator(store).translate(["5 6"])[0].tokens
     assert store.keys.shape[1] == 32
     keys = {key: make_model("marian", key=key).keys([TokenPair([5, END], [6, END])]) for key in ("ffn_in", "ffn_out")}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knn_seq.build import add_index, build_datastore, prepare_subset
-from knn_seq.corpus import Corpus, open_corpus
+from knn_seq.corpus import CorpusLike, open_corpus
 from knn_seq.decoding import stored_settings
 from knn_seq.errors import KnnSeqError, ModelMismatch, NotFound
 from knn_seq.index import SearchIndex, discard_index, open_index
@@ -40,12 +40,13 @@ class Datastore(DatastoreFolder):
         cls,
         path: str | Path,
         model: Any,
-        corpus: Corpus | str | Path | Sequence[tuple[str, str]] | None = None,
+        corpus: CorpusLike | None = None,
         *,
         source: str | Path | None = None,
         target: str | Path | None = None,
         columns: Sequence[int | str] | None = None,
         format: str | None = None,
+        corpus_options: Mapping[str, Any] | None = None,
         tokenizer: Any = None,
         **options: Unpack[ModelAndBuildOptions],
     ) -> Datastore:
@@ -55,21 +56,23 @@ class Datastore(DatastoreFolder):
             path: The datastore's folder.
             model: A hub name, a path, BACKEND:NAME such as firefox:pt-en, a loaded Transformers network (with its
                 `tokenizer`), or a `Model`.
-            corpus: Pairs of texts, or a file with both sides (gzipped or not).
+            corpus: A file with both sides (gzipped or not), a data-bin folder of fairseq, pairs of texts, or an opened
+                corpus.
             source: Instead of `corpus`: a text file with the sources ...
             target: ... and one with the targets.
             columns: Where source and target are in `corpus`, if not in its first two columns.
             format: The format of the files; None: told by their names.
+            corpus_options: Options that the reader of the format declares.
             tokenizer: Of a loaded Transformers network.
             **options: Fields of `ModelSettings` and `BuildSettings`.
         """
         given: Mapping[str, Any] = options
         reject_unknown(given, ModelSettings, BuildSettings)
         settings = override(BuildSettings(), given)
-        if not isinstance(corpus, Corpus):
-            corpus = open_corpus(corpus, source=source, target=target, columns=columns, format=format)
-        loaded = as_model(model, override(ModelSettings(""), given), tokenizer)
-        build_datastore(path, loaded, corpus, settings)
+        opened = open_corpus(corpus, source, target, columns, format, corpus_options)
+        told = override(ModelSettings(""), opened.model_options())
+        loaded = as_model(model, override(told, given), tokenizer)
+        build_datastore(path, loaded, opened, settings)
         return cls(path)
 
     @property

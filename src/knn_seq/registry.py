@@ -69,9 +69,7 @@ class Registry(Generic[T]):
 
     def _add(self, name: str, cls: Any) -> None:
         if not (isinstance(cls, type) and issubclass(cls, self.kind)):
-            raise KnnSeqError(
-                f"The {self.noun} '{name}' is no {self.kind.__name__}: {cls!r} has to be a subclass of it."
-            )
+            raise KnnSeqError(f"The {self.noun} '{name}' has to be a subclass of {self.kind.__name__}, not {cls!r}.")
         known = self._classes.setdefault(name, cls)
         # A module that is imported a second time defines the same class again.
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from knn_seq.corpus import Corpus
+from knn_seq.corpus import CorpusLike
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.errors import InvalidSetting
@@ -28,8 +28,6 @@ CALIBRATION_SENTENCES = 32
 CALIBRATION_K = (2, 4, 8, 16, 32)
 CALIBRATION_FLOOR = 0.05
 
-SentencePairs = Sequence[tuple[str, str]]
-
 
 class Translator:
     """Translates with a model that a datastore, or a translation memory, adapts to its domain.
@@ -41,8 +39,8 @@ class Translator:
         tokenizer: Of a loaded Transformers network.
         ensemble: Further models with the same vocabulary that decide together with the first.
         translation_memory: Instead of a datastore, sentence pairs that are searched as they are: pairs of texts, a
-            file, a corpus, or an opened memory.  Without a temperature, k, temperature and weight are measured on a
-            few of them, which takes seconds.
+            file, an opened corpus, or an opened memory.  Without a temperature, k, temperature and weight are measured
+            on a few of them, which takes seconds.
         decoding: How translations are searched for: `DecodingSettings`, or a `GenerationConfig` of Transformers.
         **options: Other defaults than the datastore's own: fields of `SearchSettings`, `DecodingSettings` and, for the
             model, `ModelSettings`.
@@ -55,13 +53,15 @@ class Translator:
         *,
         tokenizer: Any = None,
         ensemble: Sequence[str | Model] = (),
-        translation_memory: TranslationMemory | Corpus | str | Path | SentencePairs | None = None,
+        translation_memory: TranslationMemory | CorpusLike | None = None,
         decoding: DecodingSettings | Any = None,
         **options: Unpack[TranslatorOptions],
     ) -> None:
         given: Mapping[str, Any] = options
         reject_unknown(given, SearchSettings, DecodingSettings, ModelSettings)
         self.store = _opened(store, translation_memory, model)
+        if isinstance(self.store, Datastore) and (own := [name for name in _KNOWN_BY_STORE if given.get(name)]):
+            raise InvalidSetting(f"{own[0]} is for a translation memory; a datastore has its own: leave it out.")
         wanted = self.store.model_settings if isinstance(self.store, Datastore) else ModelSettings("")
         wanted = override(wanted, given)
         lead = as_model(model or wanted.name, wanted, tokenizer)
@@ -69,6 +69,7 @@ class Translator:
             self.store.require_fitting(lead)
         self.model: Model = Ensemble.of([lead, *(as_model(other, wanted) for other in ensemble)]) if ensemble else lead
         self.decoder = KnnDecoder(self.store, self.model, {name: given[name] for name in given if name in _SEARCH})
+        self.decoder.settings()  # what cannot be is refused at once
         self.decoding = override(decoding, given) if isinstance(decoding, DecodingSettings) else decoding
         self.decoding = self.decoding or override(DecodingSettings(), given)
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
@@ -166,11 +167,12 @@ class Translator:
 
 
 _SEARCH = frozenset(SearchSettings.__dataclass_fields__)
+_KNOWN_BY_STORE = ("source_lang", "target_lang", "prompt", "key")
 
 
 def _opened(
     store: Datastore | str | Path | None,
-    memory: TranslationMemory | Corpus | str | Path | SentencePairs | None,
+    memory: TranslationMemory | CorpusLike | None,
     model: Any,
 ) -> Datastore | TranslationMemory:
     """What is searched."""

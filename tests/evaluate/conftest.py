@@ -41,4 +41,4 @@ def number_comparison(number_translator, number_corpus):
         "weak": {"weight": 0.2, "k": 4, "temperature": 5.0},
     }
     sources, references = zip(*pairs, strict=True)
-    return compare(number_translator, list(sources), list(references), systems, quiet=True)
+    return compare(number_translator, list(sources), list(references), systems)

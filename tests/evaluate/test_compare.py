@@ -36,7 +36,7 @@ def seen(number_corpus):
 
 @pytest.fixture(scope="module")
 def comparison(translator, seen):
-    return compare(translator, *seen, SYSTEMS, quiet=True)
+    return compare(translator, *seen, SYSTEMS)
 
 
 def test_systems_are_translated_with_their_settings_and_scored(comparison, translator, seen):
@@ -155,7 +155,7 @@ class Missing(Words):
 
 def test_any_metric_can_be_given(translator, seen):
     sources, references = seen[0][:5], seen[1][:5]
-    comparison = compare(translator, sources, references, {"base": {"weight": 0.0}}, ("chrf", Words()), quiet=True)
+    comparison = compare(translator, sources, references, {"base": {"weight": 0.0}}, ("chrf", Words()))
     assert comparison.signatures.keys() == {"chrF", "Words"}
     [system] = comparison.systems
     assert f" {system.scores['Words'].value:.4f} " in comparison.table()
@@ -166,8 +166,8 @@ def test_refusals_come_before_any_translation(translator, seen):
     sources, references = seen
     untranslatable = {"x": {"retriever": "nowhere"}}
     cases = [
-        ("no retrieve 'nowhere'", sources, references, untranslatable, ("bleu",)),
-        ("no metrics 'meteor'", sources, references, untranslatable, ("bleu", "meteor")),
+        ("no retriever 'nowhere'", sources, references, untranslatable, ("bleu",)),
+        ("no metric 'meteor'", sources, references, untranslatable, ("bleu", "meteor")),
         ("dictionary is missing", sources, references, untranslatable, ("bleu", Missing())),
         ("30 sentences, but 29 references", sources, references[1:], untranslatable, ("bleu",)),
         ("nothing to compare", [], [], untranslatable, ("bleu",)),
@@ -175,7 +175,7 @@ def test_refusals_come_before_any_translation(translator, seen):
     ]
     for sentence, *arguments in cases:
         with pytest.raises(KnnSeqError, match=sentence):
-            compare(translator, *arguments, quiet=True)
+            compare(translator, *arguments)
 
 
 def test_the_stopwatch_is_taken_away_also_after_an_error(number_store, seen):
@@ -190,7 +190,7 @@ def test_the_stopwatch_is_taken_away_also_after_an_error(number_store, seen):
     RETRIEVERS.register("breaking")(Breaking)
     translator = Translator(number_store, beam_size=1, max_length=5, batch_size=8)
     with pytest.raises(RuntimeError, match="broken"):
-        compare(translator, *seen, {"x": {"retriever": "breaking"}}, quiet=True)
-    assert translator.retriever(translator.settings({"retriever": "breaking"})[0]).prepared == 3
+        compare(translator, *seen, {"x": {"retriever": "breaking"}})
+    assert translator.decoder.retriever(translator.settings({"retriever": "breaking"})[0]).prepared == 3
     assert translator.stopwatch is None
     del RETRIEVERS._classes["breaking"]

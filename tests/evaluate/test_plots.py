@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from knn_seq.decoding.translation import Translation
+from knn_seq.decoding import Translation
 from knn_seq.evaluate import plots
 from knn_seq.evaluate.comparison import Comparison, System
 from knn_seq.metrics import Score

@@ -171,14 +171,12 @@ def test_the_model_alone(number_translator, number_comparison, tmp_path):
 
 
 def test_a_translation_memory(number_store, number_corpus, tmp_path):
-    memory = TranslationMemory.open(number_corpus, quiet=True)
+    memory = TranslationMemory.open(number_corpus)
     translator = Translator(
-        memory=memory, model=number_store.model_settings.name, beam_size=1, max_length=12, temperature=5.0, quiet=True
+        translation_memory=memory, model=number_store.model_settings.name, beam_size=1, max_length=12, temperature=5.0
     )
     sources, references = zip(*memory.texts[:6], strict=True)
-    compared = compare(
-        translator, sources, references, {"base": {"weight": 0.0}, "memory": {"weight": 0.8}}, quiet=True
-    )
+    compared = compare(translator, sources, references, {"base": {"weight": 0.0}, "memory": {"weight": 0.8}})
     write_report(tmp_path / "report.html", translator, compared, "Memory")
     reader = PageReader((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "120 sentence pairs" in " ".join(reader.texts("dl", "facts"))
@@ -187,11 +185,11 @@ def test_a_translation_memory(number_store, number_corpus, tmp_path):
 def test_nothing_that_comes_from_text_comes_alive(number_store, number_corpus, tmp_path):
     corpus = tmp_path / "evil.tsv"
     corpus.write_text("".join(f"{EVIL} {line.rstrip()} {EVIL}\n" for line in number_corpus.open()))
-    store = Datastore.build(tmp_path / "store", number_store.model_settings.name, corpus, index="Flat", quiet=True)
+    store = Datastore.build(tmp_path / "store", number_store.model_settings.name, corpus, index_recipe="Flat")
     translator = Translator(store, beam_size=1, max_length=12)
     sources, references = zip(*(store.texts[i] for i in range(12)), strict=True)
     systems = {"base": {"weight": 0.0}, f'"{EVIL}': {"weight": 0.9, "k": 4, "temperature": 5.0}}
-    compared = compare(translator, sources, references, systems, quiet=True)
+    compared = compare(translator, sources, references, systems)
     write_report(tmp_path / "report.html", translator, compared, f"</title>{EVIL}")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert EVIL not in page

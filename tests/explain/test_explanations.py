@@ -8,9 +8,10 @@ import torch
 from tiny_models import END
 
 from knn_seq import Datastore, Translation, Translator
-from knn_seq.combine import COMBINERS
-from knn_seq.explain import changed_tokens, explain, reading, to_dicts
-from knn_seq.index.neighbours import Neighbours
+from knn_seq.decoding.step import combiner_inputs
+from knn_seq.explain import changed_tokens, explain, to_dicts
+from knn_seq.index import Neighbours
+from knn_seq.likelihood import predictions
 from knn_seq.models import TokenPair
 
 SOURCES = ["5 6 7", "8", "", "9 10 11 12 13", "20 21 22 23 24 25 26"]
@@ -20,19 +21,19 @@ SETTINGS = {"k": 6, "temperature": 30.0, "weight": 0.7}
 @pytest.fixture(scope="module")
 def subset_store(tmp_path_factory, save_model, number_corpus):
     path = tmp_path_factory.mktemp("explained") / "store"
-    options = {"index": "Flat", "sentences": "encoder", "codes": "Flat", "calibration_sentences": 0, "quiet": True}
+    options = {"index_recipe": "Flat", "sentence_search": "encoder", "codes": "Flat", "calibration_sentences": 0}
     return Datastore.build(path, save_model(), number_corpus, **options)
 
 
 @pytest.fixture(scope="module")
 def translators(subset_store, save_model, number_corpus):
-    options = {"max_length": 12, "quiet": True, **SETTINGS}
+    options = {"max_length": 12, **SETTINGS}
     other = save_model("marian", 1)
     return {
         "full": Translator(subset_store, **options),
         "distance": Translator(subset_store, combiner="distance", **options),
         "subset": Translator(subset_store, retriever="subset", subset_size=9, **options),
-        "memory": Translator(memory=number_corpus, model=save_model(), **options),
+        "memory": Translator(translation_memory=number_corpus, model=save_model(), **options),
         "ensemble": Translator(subset_store, ensemble=[other], **options),
     }
 
@@ -42,24 +43,27 @@ def slow_reference(translator, translation, search):
     model, vocabulary = translator.model, 61
     lead, *others = [model] if not hasattr(model, "lead") else [model.lead, *model.followers]
     [source], _ = translator.read([translation.source])
-    retriever, combiner = translator.retriever(search), COMBINERS.get(search.combiner)(search)
-    prepared = retriever.prepare([source], search.subset_size)
+    retriever, combiner = translator.decoder.retriever(search), translator.decoder.combiner(search)
+    prepared = retriever.prepare([source], search)
     rows = []
     for step, token in enumerate(translation.tokens):
         pair = TokenPair(source.tokens, translation.tokens[: step + 1])
-        keys, log_probs = lead.distributions([pair])
+        keys, log_probs = lead.score([pair])
         p_model = log_probs[-1].exp()
         for other in others:
-            p_model = p_model + other.distributions([pair])[1][-1].exp()
+            p_model = p_model + other.score([pair]).log_probs[-1].exp()
         p_model = (p_model / (1 + len(others))).double().numpy()
         choice = int(p_model.argmax())
-        found = retriever.retrieve(keys[-1:], torch.zeros(1, dtype=torch.int64), search.k, prepared)
-        if search.weight == 0 or (search.sure is not None and p_model[choice] >= search.sure):
+        found = retriever.retrieve(keys[-1:], torch.zeros(1, dtype=torch.int64), search, prepared)
+        threshold = search.confidence_threshold
+        if search.weight == 0 or (threshold is not None and p_model[choice] >= threshold):
             found = Neighbours.none(1, search.k)
         p_neighbours = np.zeros(vocabulary)
-        for value, share in zip(found.values[0].tolist(), combiner.votes(found)[0].tolist(), strict=True):
-            p_neighbours[value] += share
-        weight = combiner.mixture_weights(found).item()
+        inputs = combiner_inputs(combiner, keys[-1:], found, torch.from_numpy(p_model).float().log().unsqueeze(0))
+        combination = combiner.combine(inputs, search)
+        for value, part in zip(found.values[0].tolist(), combination.probabilities[0].tolist(), strict=True):
+            p_neighbours[value] += part
+        weight = combination.row_weights().item()
         mixture = weight * p_neighbours + (1 - weight) * p_model
         changed = bool(token != choice and mixture[token] > mixture[choice])
         rows.append((mixture[token], p_model[token], p_neighbours[token], weight, str(choice), changed))
@@ -73,16 +77,16 @@ def test_figures_agree_with_a_slow_reference(translators, name):
     every = [one for best in translations for one in (best, *best.alternatives)]
     changes = 0
     for explanation in explain(translator, every):
-        wanted = slow_reference(translator, explanation.translation, translator.search)
+        wanted = slow_reference(translator, explanation.translation, translator.decoder.settings())
         assert len(explanation.tokens) == len(wanted) == len(explanation.translation.tokens)
-        for evidence, (p, p_model, p_neighbours, weight, choice, changed) in zip(
+        for explained, (p, p_model, p_neighbours, weight, choice, changed) in zip(
             explanation.tokens, wanted, strict=True
         ):
-            assert evidence.probability == pytest.approx(p, abs=1e-5)
-            assert evidence.model_probability == pytest.approx(p_model, abs=1e-5)
-            assert evidence.neighbour_probability == pytest.approx(p_neighbours, abs=1e-4)
-            assert evidence.weight == pytest.approx(weight, abs=1e-5)
-            assert (evidence.model_choice, evidence.changed) == (choice, changed)
+            assert explained.probability == pytest.approx(p, abs=1e-5)
+            assert explained.model_probability == pytest.approx(p_model, abs=1e-5)
+            assert explained.neighbour_probability == pytest.approx(p_neighbours, abs=1e-4)
+            assert explained.weight == pytest.approx(weight, abs=1e-5)
+            assert (explained.model_choice, explained.changed) == (choice, changed)
             changes += changed
     assert changes  # or the flag was not tried
 
@@ -92,7 +96,7 @@ def test_the_batch_does_not_matter(translators, name, monkeypatch):
     translator = translators[name]
     translations = translator.translate(SOURCES)
     together = explain(translator, translations)
-    monkeypatch.setattr(reading, "SCORE_TOKENS", 20)  # several batches
+    monkeypatch.setattr(predictions, "SCORE_TOKENS", 20)  # several batches
     in_batches = explain(translator, translations)
     alone = [explain(translator, [translation])[0] for translation in translations]
     for one, batched, other in zip(together, in_batches, alone, strict=True):
@@ -103,75 +107,83 @@ def test_the_batch_does_not_matter(translators, name, monkeypatch):
             assert left.probability == pytest.approx(right.probability, abs=1e-5)
             assert middle.probability == pytest.approx(right.probability, abs=1e-5)
             assert left.model_choice_probability == pytest.approx(right.model_choice_probability, abs=1e-5)
-            assert [vote.entry for vote in left.votes] == [vote.entry for vote in right.votes]
-            assert [vote.share for vote in left.votes] == pytest.approx([v.share for v in right.votes], abs=1e-5)
+            assert [one.entry for one in left.neighbours] == [one.entry for one in right.neighbours]
+            wanted = [one.probability for one in right.neighbours]
+            assert [one.probability for one in left.neighbours] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_tokens_are_named_and_all_votes_are_there(translators):
+def test_tokens_are_named_and_all_neighbours_are_there(translators):
     translator = translators["full"]
     [translation] = translator.translate(["5 6 7"])
     [explanation] = explain(translator, [translation])
-    assert [evidence.token for evidence in explanation.tokens] == [
+    assert [explained.token for explained in explanation.tokens] == [
         translator.model.tokenizer.token(token) for token in translation.tokens
     ]
-    for evidence in explanation.tokens:
-        assert len(evidence.votes) == SETTINGS["k"]
-        assert [vote.distance for vote in evidence.votes] == sorted(vote.distance for vote in evidence.votes)
-        for vote in evidence.votes:
-            row = translator.store.values[vote.sentence]
-            assert vote.token == translator.model.tokenizer.token(int(row[vote.position]))
+    for explained in explanation.tokens:
+        assert len(explained.neighbours) == SETTINGS["k"]
+        assert [neighbour.distance for neighbour in explained.neighbours] == sorted(
+            neighbour.distance for neighbour in explained.neighbours
+        )
+        for neighbour in explained.neighbours:
+            row = translator.store.values[neighbour.sentence]
+            assert neighbour.token == translator.model.tokenizer.token(int(row[neighbour.position]))
 
 
-def test_fewer_votes_can_be_told_of_without_changing_the_figures(translators):
+def test_fewer_neighbours_can_be_told_of_without_changing_the_figures(translators):
     translator = translators["full"]
     translations = translator.translate(SOURCES)
-    for whole, few in zip(explain(translator, translations), explain(translator, translations, votes=2), strict=True):
-        for one, other in zip(whole.tokens, few.tokens, strict=True):
-            assert other.votes == one.votes[:2]
+    every, few = explain(translator, translations), explain(translator, translations, neighbours=2)
+    for complete, short in zip(every, few, strict=True):
+        for one, other in zip(complete.tokens, short.tokens, strict=True):
+            assert other.neighbours == one.neighbours[:2]
             assert (other.probability, other.changed) == (one.probability, one.changed)
-    assert all(not e.votes for one in explain(translator, translations, votes=0) for e in one.tokens)
+    assert all(not e.neighbours for one in explain(translator, translations, neighbours=0) for e in one.tokens)
 
 
 def test_without_weight_all_is_the_models_and_nothing_is_searched(translators, monkeypatch):
     translator = translators["full"]
     [translation] = translator.translate(["5 6 7"], weight=0, beam_size=1)
-    monkeypatch.setattr(translator, "retriever", None)
+    monkeypatch.setattr(translator.decoder, "retriever", None)
     [explanation] = explain(translator, [translation], weight=0)
-    for evidence in explanation.tokens:
-        assert (evidence.votes, evidence.weight, evidence.neighbour_probability) == ([], 0, 0)
-        assert evidence.probability == evidence.model_probability == evidence.model_choice_probability
-        assert evidence.token == evidence.model_choice
+    for explained in explanation.tokens:
+        assert (explained.neighbours, explained.weight, explained.neighbour_probability) == ([], 0, 0)
+        assert explained.probability == explained.model_probability == explained.model_choice_probability
+        assert explained.token == explained.model_choice
     assert changed_tokens(translator, [translation], weight=0) == [[False] * len(translation.tokens)]
 
 
 @pytest.mark.parametrize("name", ["full", "subset", "memory"])
-def test_where_the_model_is_sure_nobody_is_asked(translators, name, monkeypatch):
+def test_where_the_model_is_confident_nothing_is_searched(translators, name, monkeypatch):
     translator = translators[name]
     translations = translator.translate(SOURCES)
     choices = [e.model_choice_probability for one in explain(translator, translations, weight=0) for e in one.tokens]
     middle = len(choices) // 2
-    sure = float(np.mean(sorted(choices)[middle : middle + 2]))  # between two of them
-    for explanation in explain(translator, translations, sure=sure):
-        search, _ = translator.settings({"sure": sure})
-        for evidence, wanted in zip(
+    threshold = float(np.mean(sorted(choices)[middle : middle + 2]))  # between two of them
+    for explanation in explain(translator, translations, confidence_threshold=threshold):
+        search, _ = translator.settings({"confidence_threshold": threshold})
+        for explained, wanted in zip(
             explanation.tokens, slow_reference(translator, explanation.translation, search), strict=True
         ):
-            assert evidence.probability == pytest.approx(wanted[0], abs=1e-5)
-            assert evidence.weight == pytest.approx(wanted[3], abs=1e-5)
-            assert bool(evidence.votes) == (wanted[3] > 0)
-    asked = [evidence.weight > 0 for one in explain(translator, translations, sure=sure) for evidence in one.tokens]
+            assert explained.probability == pytest.approx(wanted[0], abs=1e-5)
+            assert explained.weight == pytest.approx(wanted[3], abs=1e-5)
+            assert bool(explained.neighbours) == (wanted[3] > 0)
+    asked = [
+        explained.weight > 0
+        for one in explain(translator, translations, confidence_threshold=threshold)
+        for explained in one.tokens
+    ]
     assert any(asked)
     assert not all(asked)
     rows = []
-    kind = type(translator.retriever())
+    kind = type(translator.decoder.retriever(translator.decoder.settings()))
     search_it = kind.retrieve
     monkeypatch.setattr(
         kind, "retrieve", lambda self, keys, *rest: rows.append(len(keys)) or search_it(self, keys, *rest)
     )
-    explain(translator, translations, sure=sure)
+    explain(translator, translations, confidence_threshold=threshold)
     assert sum(rows) == sum(asked)
     rows.clear()
-    explain(translator, translations, sure=min(choices) / 2)
+    explain(translator, translations, confidence_threshold=min(choices) / 2)
     assert not rows
 
 
@@ -190,9 +202,10 @@ def test_a_token_that_neither_wanted_is_not_changed_by_neighbours(translators):
     translator = translators["full"]
     [best] = translator.translate(["5 6 7"], weight=0, beam_size=1)
     choice = best.tokens[0]
-    retriever = translator.retriever()
+    settings = translator.decoder.settings()
+    retriever = translator.decoder.retriever(settings)
     keys = translator.model.score([TokenPair([5, 6, 7, END], [choice])]).keys
-    named = set(retriever.retrieve(keys, torch.zeros(1, dtype=torch.int64), SETTINGS["k"], None).values[0].tolist())
+    named = set(retriever.retrieve(keys, torch.zeros(1, dtype=torch.int64), settings, None).values[0].tolist())
     odd = next(token for token in range(4, 61) if token not in named | {choice})
     translation = Translation(str(odd), "5 6 7", [odd, END])
     [explanation] = explain(translator, [translation])
@@ -220,16 +233,16 @@ def test_dictionaries_hold_what_the_explanation_says(translators):
         assert figures == explanation.to_dict(translator.store)
         assert figures["log_probability"] == pytest.approx(explanation.log_probability, rel=1e-5)
         assert (figures["source"], figures["translation"]) == (explanation.translation.source, explanation.translation)
-        for evidence, token in zip(explanation.tokens, figures["tokens"], strict=True):
+        for explained, token in zip(explanation.tokens, figures["tokens"], strict=True):
             for name in ("probability", "model_probability", "neighbour_probability", "weight"):
-                assert token[name] == pytest.approx(getattr(evidence, name), rel=1e-5)
-            assert (token["token"], token["changed"]) == (evidence.token, evidence.changed)
-            for vote, neighbour in zip(evidence.votes, token["neighbours"], strict=True):
-                assert (neighbour["source"], neighbour["target"]) == translator.store.texts[vote.sentence]
+                assert token[name] == pytest.approx(getattr(explained, name), rel=1e-5)
+            assert (token["token"], token["changed"]) == (explained.token, explained.changed)
+            for found, neighbour in zip(explained.neighbours, token["neighbours"], strict=True):
+                assert (neighbour["source"], neighbour["target"]) == translator.store.texts[found.sentence]
                 for name in ("entry", "sentence", "position", "token"):
-                    assert neighbour[name] == getattr(vote, name)
-                for name in ("distance", "share"):
-                    assert neighbour[name] == pytest.approx(getattr(vote, name), rel=1e-5)
+                    assert neighbour[name] == getattr(found, name)
+                for name in ("distance", "probability"):
+                    assert neighbour[name] == pytest.approx(getattr(found, name), rel=1e-5)
 
 
 def test_each_sentence_is_read_once(translators, monkeypatch):

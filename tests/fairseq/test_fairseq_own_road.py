@@ -16,8 +16,8 @@ SETTINGS = {"k": 8, "temperature": 20.0, "weight": 0.5}
 def store(toy, tmp_path_factory):
     """A datastore that `knn-seq build` made, without fairseq, from the checkpoint and binarized text."""
     path = tmp_path_factory.mktemp("own-road") / "store"
-    model = ["--model", f"fairseq:{toy.models[0]}", "--data-bin", toy.domain]
-    options = ["--index", "Flat", "--sentences", "encoder", "--codes", "Flat", "--quiet"]
+    model = ["--model", f"fairseq:{toy.models[0]}", "--corpus", toy.domain]
+    options = ["--index-recipe", "Flat", "--sentence-search", "encoder", "--codes", "Flat", "--quiet"]
     assert main(["build", *map(str, (path, *model, *options))]) == 0
     return path
 

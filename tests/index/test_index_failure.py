@@ -106,7 +106,7 @@ def test_an_index_that_is_away_does_not_shut_out_another(translator, monkeypatch
 
 def test_both_ways_share_what_is_opened(translator):
     search, _ = translator.settings({"on_index_failure": "base"})
-    assert translator.retriever(search) is translator.retriever()
+    assert translator.decoder.retriever(search) is translator.decoder.retriever()
 
 
 def test_only_the_two_are_possible(number_store, knn_seq):

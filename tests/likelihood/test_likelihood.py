@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.combine import COMBINERS
-from knn_seq.index.neighbours import Neighbours
+from knn_seq.combine import COMBINERS, CombinerInputs, mix_vocabulary
+from knn_seq.decoding.step import combiner_inputs
+from knn_seq.index import Neighbours
 from knn_seq.likelihood import Grid, Predictions, log_likelihoods, surface, temperatures_for
 from knn_seq.settings import SearchSettings
 
@@ -18,7 +19,7 @@ VOCABULARY = 30
 
 
 def random_predictions(seed, tokens=50, k=8, empty=0.3):
-    """Predictions with whole distributions of the model, (tokens, vocabulary), from which they were taken."""
+    """Predictions with the complete distributions of the model, (tokens, vocabulary), from which they were taken."""
     generator = torch.Generator().manual_seed(seed)
     log_probs = torch.log_softmax(3 * torch.randn(tokens, VOCABULARY, generator=generator), dim=1)
     targets = torch.randint(0, VOCABULARY, (tokens,), generator=generator)
@@ -34,22 +35,27 @@ def random_predictions(seed, tokens=50, k=8, empty=0.3):
         torch.arange(tokens * k).view(tokens, k).masked_fill(missing, -1),
     )
     right = log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
-    return Predictions(neighbours, targets, right, log_probs.amax(dim=1)), log_probs
+    best = log_probs.max(dim=1)
+    queries = torch.randn(tokens, 4, generator=generator)
+    inputs = combiner_inputs(COMBINERS.get("fixed")(), queries, neighbours, log_probs)
+    return Predictions(inputs, targets, right, best.indices, best.values), log_probs
 
 
 @settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 10**6), combiner=st.sampled_from(["fixed", "distance"]), sure=st.sampled_from([None, 0.6]))
-def test_every_point_is_the_combiners_own(seed, combiner, sure):
+@given(seed=st.integers(0, 10**6), name=st.sampled_from(["fixed", "distance"]), threshold=st.sampled_from([None, 0.6]))
+def test_every_point_is_the_mixture_of_decoding(seed, name, threshold):
     predictions, log_probs = random_predictions(seed)
-    grid = Grid(combiner, (1, 3, 8), (2.0, 30.0), (0.1, 0.5, 1.0))
-    [found] = log_likelihoods(predictions, grid, sure=sure)
+    combiner = COMBINERS.get(name)()
+    grid = Grid((1, 3, 8), (2.0, 30.0), (0.1, 0.5, 1.0))
+    [found] = log_likelihoods(predictions, combiner, grid, confidence_threshold=threshold)
     for i, k in enumerate(grid.k):
         for j, temperature in enumerate(grid.temperatures):
             for n, weight in enumerate(grid.weights):
-                chosen = SearchSettings(combiner=combiner, k=k, temperature=temperature, weight=weight)
-                mixture = COMBINERS.get(combiner)(chosen).combine(log_probs.clone(), predictions.neighbours.nearest(k))
-                if sure is not None:
-                    confident = log_probs.exp().amax(dim=1) >= sure
+                chosen = SearchSettings(k=k, temperature=temperature, weight=weight)
+                inputs = predictions.inputs.nearest(k)
+                mixture = mix_vocabulary(log_probs.clone(), inputs.neighbours, combiner.combine(inputs, chosen))
+                if threshold is not None:
+                    confident = log_probs.exp().amax(dim=1) >= threshold
                     mixture[confident] = log_probs[confident]
                 own = mixture.gather(1, predictions.targets.unsqueeze(1)).double().mean()
                 assert found[i, j, n].item() == pytest.approx(own.item(), abs=1e-5)
@@ -57,10 +63,11 @@ def test_every_point_is_the_combiners_own(seed, combiner, sure):
 
 def test_blocks_make_no_difference(monkeypatch):
     predictions, _ = random_predictions(3)
-    grid = Grid("fixed", (2, 8), (5.0, 50.0), (0.3, 0.6))
-    whole = log_likelihoods(predictions, grid, (0.0, 0.05), sure=0.7)
+    grid, combiner = Grid((2, 8), (5.0, 50.0), (0.3, 0.6)), COMBINERS.get("fixed")()
+    at_once = log_likelihoods(predictions, combiner, grid, (0.0, 0.05), confidence_threshold=0.7)
     monkeypatch.setattr(surface, "BLOCK", 7)
-    torch.testing.assert_close(log_likelihoods(predictions, grid, (0.0, 0.05), sure=0.7), whole)
+    in_blocks = log_likelihoods(predictions, combiner, grid, (0.0, 0.05), confidence_threshold=0.7)
+    torch.testing.assert_close(in_blocks, at_once)
 
 
 def test_a_floor_disregards_what_is_never_written():
@@ -74,9 +81,11 @@ def test_a_floor_disregards_what_is_never_written():
     right[hopeless, torch.randint(1, k, (int(hopeless.sum()),), generator=generator)] = True
     neighbours = Neighbours(distances, right.to(torch.int64), torch.arange(rows * k).view(rows, k))
     log_probs = torch.where(hopeless, math.log(1e-9), math.log(0.3))
-    predictions = Predictions(neighbours, torch.ones(rows, dtype=torch.int64), log_probs, log_probs)
-    grid = Grid("fixed", (1, 8), temperatures_for("fixed", 50.0), (0.1, 0.5, 0.9))
-    plain, floored = log_likelihoods(predictions, grid, (0.0, 0.05))
+    inputs = CombinerInputs(torch.zeros(rows, 2), neighbours, torch.zeros(rows, k), torch.zeros(rows, 0))
+    ones = torch.ones(rows, dtype=torch.int64)
+    predictions = Predictions(inputs, ones, log_probs, ones, log_probs)
+    grid = Grid((1, 8), temperatures_for("fixed", 50.0), (0.1, 0.5, 0.9))
+    plain, floored = log_likelihoods(predictions, COMBINERS.get("fixed")(), grid, (0.0, 0.05))
     assert plain[1].max() > plain[0].max()
     assert floored[0].max() >= floored[1].max()
     assert floored[0].amax(dim=0).argmax() == 2

@@ -1,20 +1,15 @@
-"""Checkpoints as folders of Transformers, and whole builds with them."""
+"""Checkpoints as folders of Transformers."""
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
 import torch
-from fairseq_files import EOS, OPTIONS, TARGET_WORDS, make_weights, write_checkpoint, write_data_bin, write_dictionary
+from fairseq_files import EOS, OPTIONS, TARGET_WORDS, make_weights, write_checkpoint, write_dictionary
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, FSMTForConditionalGeneration
 
 from knn_seq.cli.main import main
-from knn_seq.datastore import Datastore
 from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import DecodingSettings, ModelSettings
-from knn_seq.translator import Translator
 
 PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 VARIANTS = {
@@ -106,82 +101,3 @@ def test_what_cannot_be_converted(tmp_path, capsys):
     assert "Only fairseq's models can be converted" in capsys.readouterr().err
     assert main(["convert", f"fairseq:{path}", str(tmp_path)]) == 2
     assert "is not empty: choose another folder" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Random pairs as a data-bin folder and as text."""
-    folder = tmp_path_factory.mktemp("corpus")
-    generator = np.random.default_rng(5)
-    pairs = [
-        (
-            [*generator.integers(4, 37, generator.integers(3, 8)).tolist(), EOS],
-            [*generator.integers(4, 41, generator.integers(3, 8)).tolist(), EOS],
-        )
-        for _ in range(60)
-    ]
-    write_data_bin(folder / "data-bin", pairs)
-    with open(folder / "train.tsv", "w") as file:
-        for source, target in pairs:
-            sides = (" ".join(f"s{t - 4}" for t in source[:-1]), " ".join(f"t{t - 4}" for t in target[:-1]))
-            print(*sides, sep="\t", file=file)
-    return folder, pairs
-
-
-@pytest.mark.parametrize("variant", ["fsmt", "own"])
-def test_build_and_translate(variant, corpus, tmp_path, capsys):
-    folder, pairs = corpus
-    path = write_checkpoint(tmp_path / "checkpoint", VARIANTS[variant])
-    for name in ("dict.xx.txt", "dict.yy.txt"):  # the datastore must remember where they are
-        (path.parent / name).unlink()
-    store = tmp_path / "store"
-    options = [
-        "--index",
-        "Flat",
-        "-q",
-        "--key-dtype",
-        "float32",
-        "--model",
-        f"fairseq:{path}",
-        "--sentences",
-        "encoder",
-    ]
-    assert main(["build", str(store), "--data-bin", str(folder / "data-bin"), *options]) == 0, capsys.readouterr().err
-    datastore = Datastore(store)
-    assert datastore.manifest.counts.sentences == len(pairs)
-    assert datastore.values.items[:].tolist() == [token for _, target in pairs for token in target]
-    assert datastore.model_settings.data == str(folder / "data-bin")
-    model = load_model(datastore.model_settings)
-    keys = model.keys([TokenPair(*pair) for pair in pairs[:4]]).numpy()
-    np.testing.assert_allclose(datastore.keys[: len(keys)], keys, atol=2e-5)
-
-    text_store = tmp_path / "text-store"
-    text = ["--corpus", str(folder / "train.tsv"), "--data", str(folder / "data-bin")]
-    assert main(["build", str(text_store), *text, *options]) == 0, capsys.readouterr().err
-    np.testing.assert_allclose(Datastore(text_store).keys[:], datastore.keys[:], atol=2e-5)
-
-    # With the neighbours alone, the stored translation of a stored sentence comes out.
-    translator = Translator(store, k=1, weight=1.0, temperature=1.0, beam_size=1, device="cpu")
-    source, target = (" ".join(f"{name}{t - 4}" for t in side[:-1]) for name, side in zip("st", pairs[7], strict=True))
-    assert str(translator.translate([source])[0]) == target
-    assert json.loads((store / "datastore.json").read_text())["corpus"]["description"] == "train of data-bin (xx-yy)"
-
-
-def test_a_data_bin_with_other_dictionaries(corpus, tmp_path, capsys):
-    folder, _ = corpus
-    path = write_checkpoint(tmp_path / "checkpoint")
-    write_dictionary(path.parent / "dict.yy.txt", TARGET_WORDS[::-1])
-    build = ["build", str(tmp_path / "store"), "--model", f"fairseq:{path}", "-q"]
-    assert main([*build, "--data-bin", str(folder / "data-bin")]) == 2
-    assert "dict.yy.txt is not the dictionary of" in capsys.readouterr().err
-
-
-def test_a_data_bin_needs_a_model_of_fairseq_and_stands_alone(corpus, tmp_path, capsys, save_model):
-    folder, _ = corpus
-    build = ["build", str(tmp_path / "store"), "--model", save_model(), "-q"]
-    assert main([*build, "--data-bin", str(folder / "data-bin")]) == 2
-    assert "A data-bin folder is for fairseq's models" in capsys.readouterr().err
-    assert main([*build, "--data-bin", str(folder / "data-bin"), "--corpus", "x.tsv"]) == 2
-    assert "not both" in capsys.readouterr().err
-    assert main([*build, "--subset", "valid", "--corpus", str(folder / "train.tsv")]) == 2
-    assert "--subset is a split of --data-bin" in capsys.readouterr().err

@@ -7,7 +7,6 @@ from tiny_models import END, make_model
 
 from knn_seq import KnnSeqError, Translation, Translator
 from knn_seq.combine import COMBINERS
-from knn_seq.corpus import open_corpus
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.explain import explain
 from knn_seq.models import Source, TokenPair
@@ -49,24 +48,6 @@ def entries_by_hand(model, memory, text, n):
 
 
 class TestTranslationMemory:
-    def test_bad_lines_are_left_out_and_counted(self, tmp_path, capsys):
-        (tmp_path / "train.tsv").write_bytes(b"5 6\t7\n\nonly one\n8\t \n9\t10 11\n\xff\t1\n")
-        memory = TranslationMemory.open(tmp_path / "train.tsv")
-        assert list(memory.texts) == [("5 6", "7"), ("9", "10 11")]
-        assert len(memory) == 2
-        told = capsys.readouterr().err
-        assert told.startswith("4 lines were left out: ")
-        assert "1 missing column" in told
-        TranslationMemory.open(open_corpus(tmp_path / "train.tsv"), quiet=True)
-        assert not capsys.readouterr().err
-
-    def test_nothing_usable_is_refused(self, tmp_path):
-        (tmp_path / "train.tsv").write_text("one side\n")
-        with pytest.raises(KnnSeqError, match=r"no usable sentence pair in train.tsv \(1 missing column\)"):
-            TranslationMemory.open(tmp_path / "train.tsv")
-        with pytest.raises(KnnSeqError, match="no sentence pair"):
-            TranslationMemory([])
-
     def test_entries_know_their_sentence(self, memory):
         sentences, positions = memory.locate([[0, 7, -1], [3 * POSITIONS + 2, 79 * POSITIONS, -1]])
         assert sentences.tolist() == [[0, 0, -1], [3, 79, -1]]
@@ -79,14 +60,14 @@ def test_every_step_is_the_mixture_over_the_found_pairs(kind, combiner, memory):
     """The real search of the model against the formula, with keys computed pair by pair."""
     model, texts, n = make_model(kind), [text for text in SOURCES if text], 5
     entries = [entries_by_hand(model, memory, text, n) for text in texts]
-    spread = np.median([((a[2] - b[2]) ** 2).sum() for some in entries for a in some for b in some if a is not b])
+    typical = np.median([((a[2] - b[2]) ** 2).sum() for some in entries for a in some for b in some if a is not b])
     settings = SearchSettings(
-        "memory",
-        combiner,
+        retriever="memory",
+        combiner=combiner,
         subset_size=n,
         k=6,
         weight=0.7,
-        temperature=float(spread) * (2 if combiner != "fixed" else 1),
+        temperature=float(typical) * (2 if combiner != "fixed" else 1),
     )
     steps = []
 
@@ -97,37 +78,36 @@ def test_every_step_is_the_mixture_over_the_found_pairs(kind, combiner, memory):
             return steps[-1][2]
 
     sources = sources_of(model, texts)
-    steer = Recorder(
-        MemoryRetriever.open(memory, settings, model), COMBINERS.get(combiner)(settings), settings, sources
-    )
-    model.generate([source.tokens for source in sources], DecodingSettings(beam_size=3, max_length=5), steer)
+    hook = Recorder(MemoryRetriever.open(memory, model, settings), COMBINERS.get(combiner)(), settings, sources)
+    model.generate([source.tokens for source in sources], DecodingSettings(beam_size=3, max_length=5), hook)
     assert len(steps) > 2
-    voted = 0
+    adapted = 0
     for step, base, got in steps:
         for row, sentence in enumerate(step.sentences.tolist()):
             query = step.queries[row].double().numpy()
             distances = np.array([((key - query) ** 2).sum() for _, _, key in entries[sentence]])
             nearest = np.argsort(distances)[:6]
-            votes = np.exp(-(distances[nearest] - distances[nearest[0]]) / settings.temperature)
+            kernel = np.exp(-(distances[nearest] - distances[nearest[0]]) / settings.temperature)
             p_knn = np.zeros(base.shape[1])
-            np.add.at(p_knn, [entries[sentence][i][1] for i in nearest], votes / votes.sum())
+            np.add.at(p_knn, [entries[sentence][i][1] for i in nearest], kernel / kernel.sum())
             weight = 0.7
             if combiner == "distance":
                 weight *= max(0.0, 1 - distances[nearest[0]] / settings.temperature)
-            voted += weight > 0
+            adapted += weight > 0
             wanted = weight * p_knn + (1 - weight) * base[row].double().exp().numpy()
             np.testing.assert_allclose(got[row].exp(), wanted, atol=1e-5)
-    assert voted > len(steps)
+    assert adapted > len(steps)
 
 
 def test_rows_of_any_sentence_in_any_order(memory):
     model = make_model("marian")
-    retriever = MemoryRetriever.open(memory, SearchSettings(subset_size=3), model)
+    settings = SearchSettings(subset_size=3, k=200)
+    retriever = MemoryRetriever.open(memory, model, settings)
     texts = ["5 6 7", "nothing of this is known", "30 31"]
-    prepared = retriever.prepare([Source(text, ()) for text in texts], 3)
+    prepared = retriever.prepare([Source(text, ()) for text in texts], settings)
     rows = torch.tensor([2, 0, 1, 2, 2])
     queries = torch.randn(len(rows), model.dimension)
-    got = retriever.retrieve(queries, rows, 200, prepared)
+    got = retriever.retrieve(queries, rows, settings, prepared)
     for i, row in enumerate(rows.tolist()):
         entries = entries_by_hand(model, memory, texts[row], 3)
         wanted = sorted((((key - queries[i].numpy()) ** 2).sum(), entry, value) for entry, value, key in entries)
@@ -141,9 +121,10 @@ def test_rows_of_any_sentence_in_any_order(memory):
 
 def test_a_batch_in_which_nothing_is_found(memory):
     model = make_model("marian")
-    retriever = MemoryRetriever.open(memory, SearchSettings(), model)
-    prepared = retriever.prepare([Source("unknown", ()), Source("words", ())])
-    got = retriever.retrieve(torch.zeros(3, model.dimension), torch.tensor([0, 1, 1]), 4, prepared)
+    settings = SearchSettings(k=4)
+    retriever = MemoryRetriever.open(memory, model, settings)
+    prepared = retriever.prepare([Source("unknown", ()), Source("words", ())], settings)
+    got = retriever.retrieve(torch.zeros(3, model.dimension), torch.tensor([0, 1, 1]), settings, prepared)
     assert not got.found.any()
 
 
@@ -151,55 +132,59 @@ def test_pairs_that_the_model_cannot_read_are_left_out():
     model = make_model("marian")
     long = " ".join(["5"] * (model.max_length + 1))
     memory = TranslationMemory([("5 6", "7"), ("5", long), (long, "8"), ("9", "10")])
-    retriever = MemoryRetriever.open(memory, SearchSettings(), model)
-    got = retriever.retrieve(
-        torch.zeros(1, model.dimension), torch.tensor([0]), 4, retriever.prepare([Source("5", ())])
-    )
+    settings = SearchSettings(k=4)
+    retriever = MemoryRetriever.open(memory, model, settings)
+    prepared = retriever.prepare([Source("5", ())], settings)
+    got = retriever.retrieve(torch.zeros(1, model.dimension), torch.tensor([0]), settings, prepared)
     assert sorted(got.ids[0].tolist()) == [-1, -1, 0, 1]
     assert sorted(got.values[0].tolist()) == [0, 0, END, 7]
 
 
 def test_keys_are_kept_for_the_next_sentences(memory, monkeypatch):
     model = make_model("marian")
-    retriever = MemoryRetriever.open(memory, SearchSettings(subset_size=6), model)
+    settings = SearchSettings(subset_size=6)
+    retriever = MemoryRetriever.open(memory, model, settings)
     computed = []
     keys = model.keys
     monkeypatch.setattr(model, "keys", lambda pairs: computed.extend(pairs) or keys(pairs))
-    first = retriever.prepare(sources_of(model, ["5 6 7", "8 9", "5 6 7"]), 6)
+    first = retriever.prepare(sources_of(model, ["5 6 7", "8 9", "5 6 7"]), settings)
     assert 6 <= len(computed) == len({(*pair.source, 0, *pair.target) for pair in computed}) <= 12
     before = len(computed)
-    again = retriever.prepare(sources_of(model, ["8 9", "7 6 5"]), 6)
+    again = retriever.prepare(sources_of(model, ["8 9", "7 6 5"]), settings)
     assert len(computed) == before
     assert torch.equal(first.keys[1, : again.sizes[0]], again.keys[0, : again.sizes[0]])
-    # A small cache forgets what was used longest ago, and a batch that is larger than the cache still works.
+    # A small cache drops what was used longest ago, and a batch that is larger than the cache still works.
     monkeypatch.setattr(memory_module, "CACHED_KEYS", 20)
     for text in ("5 6 7", "40 41 42", "8 9"):
-        retriever.prepare(sources_of(model, [text]), 6)
+        retriever.prepare(sources_of(model, [text]), settings)
         assert sum(len(pair.values) for pair in retriever._cache.values()) <= 20
     assert len(computed) > before
 
 
 @pytest.fixture(scope="module")
 def translator(memory, save_model):
-    return Translator(memory=memory, model=save_model(), max_length=12, quiet=True)
+    return Translator(translation_memory=memory, model=save_model(), max_length=12)
 
 
 class TestTranslator:
     def test_it_is_ready_with_measured_settings(self, translator):
         plain = SearchSettings()
-        assert (translator.search.retriever, translator.search.combiner) == ("memory", "distance")
-        assert translator.search.temperature != plain.temperature
+        search = translator.decoder.settings()
+        assert (search.retriever, search.combiner) == ("memory", "distance")
+        assert search.temperature != plain.temperature
         assert len(translator.translate(SOURCES)) == len(SOURCES)
 
-    def test_given_settings_hold(self, memory, save_model, capsys):
-        given = Translator(memory=memory, model=save_model(), k=3, weight=0.25)
-        assert "defaults: 32 of 32 sentences" in capsys.readouterr().err
-        assert (given.search.k, given.search.weight) == (3, 0.25)
-        given = Translator(memory=memory, model=save_model(), temperature=7.0, combiner="fixed")
-        assert not capsys.readouterr().err
-        assert given.search == SearchSettings("memory", "fixed", temperature=7.0)
+    def test_given_settings_hold(self, memory, save_model, caplog):
+        caplog.set_level("INFO", "knn_seq")
+        given = Translator(translation_memory=memory, model=save_model(), k=3, weight=0.25)
+        assert "defaults: 32 of 32 sentences" in caplog.text
+        caplog.clear()
+        assert (given.decoder.settings().k, given.decoder.settings().weight) == (3, 0.25)
+        given = Translator(translation_memory=memory, model=save_model(), temperature=7.0, combiner="fixed")
+        assert not caplog.text
+        assert given.decoder.settings() == SearchSettings("memory", "fixed", temperature=7.0)
 
-    def test_a_full_vote_repeats_the_memory(self, translator, memory):
+    def test_a_weight_of_one_repeats_the_memory(self, translator, memory):
         texts = memory.texts[:20]
         got = translator.translate([s for s, _ in texts], k=1, weight=1.0, temperature=1.0, beam_size=1)
         assert [str(text) for text in got] == [target for _, target in texts]
@@ -215,30 +200,30 @@ class TestTranslator:
         source, target = memory.texts[11]
         tokens = translator.model.tokenizer.encode_targets([target])[0]
         explanation = explain(translator, [Translation(target, source, tokens)])[0]
-        nearest = [evidence.votes[0] for evidence in explanation.tokens]
-        assert [(vote.sentence, vote.position) for vote in nearest] == [(11, place) for place in range(len(tokens))]
-        assert [translator.store.locate(vote.entry)[0] for vote in nearest] == [11] * len(tokens)
+        nearest = [token.neighbours[0] for token in explanation.tokens]
+        assert [(one.sentence, one.position) for one in nearest] == [(11, place) for place in range(len(tokens))]
+        assert [translator.store.locate(one.entry)[0] for one in nearest] == [11] * len(tokens)
         assert explanation.sentences()[0][0] == 11
-        for evidence in explanation.tokens:
-            assert evidence.weight == pytest.approx(translator.search.weight, rel=1e-3)
+        for token in explanation.tokens:
+            assert token.weight == pytest.approx(translator.decoder.settings().weight, rel=1e-3)
 
     def test_a_memory_of_one_pair(self, save_model):
-        one = Translator(memory=TranslationMemory([("5 6 7", "8 9")]), model=save_model(), quiet=True)
-        assert one.search == SearchSettings("memory", "distance")
+        one = Translator(translation_memory=TranslationMemory([("5 6 7", "8 9")]), model=save_model())
+        assert one.decoder.settings() == SearchSettings("memory", "distance")
         assert one.translate(["5 6 7"], weight=1.0) == ["8 9"]
         assert len(one.translate(["10"])) == 1
 
     def test_half_precision(self, memory, save_model):
-        half = Translator(memory=memory, model=save_model(), dtype="bfloat16", max_length=12, quiet=True)
+        half = Translator(translation_memory=memory, model=save_model(), dtype="bfloat16", max_length=12)
         assert len(half.translate(SOURCES)) == len(SOURCES)
 
     def test_an_ensemble(self, memory, save_model, translator):
-        options = {"max_length": 12, "quiet": True}
-        twice = Translator(memory=memory, model=save_model(), ensemble=[save_model()], **options)
+        ensemble = [save_model()]
+        twice = Translator(translation_memory=memory, model=save_model(), ensemble=ensemble, max_length=12)
         assert twice.translate(SOURCES) == translator.translate(SOURCES)
 
     def test_a_decoder_reads_its_prompt(self, memory, save_model):
-        prompted = Translator(memory=memory, model=save_model("gpt2"), prompt="{source} 4", max_length=8, quiet=True)
+        prompted = Translator(translation_memory=memory, model=save_model("gpt2"), prompt="{source} 4", max_length=8)
         assert prompted.model.settings.prompt == "{source} 4"
         assert prompted.translate(["5 6 7"])[0].tokens
 
@@ -247,16 +232,16 @@ def test_mistakes_are_one_sentence(memory, save_model, number_store, translator)
     model = save_model()
     cases = [
         ({}, "Give a datastore's folder or a translation memory"),
-        ({"store": number_store, "memory": memory, "model": model}, "not both"),
-        ({"memory": memory}, "which model it is for"),
-        ({"memory": "none.tsv", "model": model}, "There is no file none.tsv"),
-        ({"memory": memory, "model": model, "retriever": "full"}, "'full' needs a datastore"),
-        ({"memory": memory, "model": model, "colour": "red"}, "no setting 'colour'"),
-        ({"store": number_store, "source_lang": "pt"}, "no setting 'source_lang'"),
+        ({"store": number_store, "translation_memory": memory, "model": model}, "not both"),
+        ({"translation_memory": memory}, "which model it is for"),
+        ({"translation_memory": "none.tsv", "model": model}, "There is no file none.tsv"),
+        ({"translation_memory": memory, "model": model, "retriever": "full"}, "'full' needs a datastore"),
+        ({"translation_memory": memory, "model": model, "colour": "red"}, "no setting 'colour'"),
+        ({"store": number_store, "source_lang": "pt"}, "source_lang is for a translation memory"),
     ]
     for arguments, sentence in cases:
         with pytest.raises(KnnSeqError, match=sentence):
-            Translator(**arguments, quiet=True)
+            Translator(**arguments)
     with pytest.raises(KnnSeqError, match="'subset' needs a datastore"):
         translator.translate(["5"], retriever="subset")
     with pytest.raises(KnnSeqError, match="reads a translation memory"):
@@ -272,7 +257,7 @@ def test_a_term_follows_the_memory():
             ("O tempo está bom hoje.", "The weather is fine today."),
         ]
     )
-    translator = Translator(memory=memory, model="firefox:pt-en", temperature=200.0, weight=0.8, k=2)
+    translator = Translator(translation_memory=memory, model="firefox:pt-en", temperature=200.0, weight=0.8, k=2)
     source = "A caixa de correio está vazia."
     (plain,) = translator.translate([source], weight=0)
     (adapted,) = translator.translate([source])

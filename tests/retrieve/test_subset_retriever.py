@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_models import make_model
 
-from knn_seq.build.subset import prepare_subsets
+from knn_seq.build.subset import prepare_subset
 from knn_seq.cli.main import main
 from knn_seq.datastore import Datastore
 from knn_seq.errors import KnnSeqError
@@ -40,7 +40,7 @@ def prepared(tmp_path_factory, number_store, model):
         if (sentences, codes) not in stores:
             path = tmp_path_factory.mktemp("subset") / "store"
             shutil.copytree(number_store.path, path)
-            assert prepare_subsets(path, model, BuildSettings(sentences=sentences, codes=codes), quiet=True)
+            assert prepare_subset(path, model, BuildSettings(sentence_search=sentences, codes=codes))
             stores[sentences, codes] = Datastore(path)
         return stores[sentences, codes]
 
@@ -53,12 +53,12 @@ def read(model, texts):
 
 def test_all_sentences_and_exact_codes_are_a_full_search(prepared, model):
     store = prepared()
-    settings = SearchSettings(subset_size=SENTENCES)
-    full, subset = FullRetriever.open(store, settings), SubsetRetriever.open(store, settings, model)
+    settings = SearchSettings(subset_size=SENTENCES, k=12)
+    full, subset = FullRetriever.open(store, model, settings), SubsetRetriever.open(store, model, settings)
     sentences = torch.tensor([0, 0, 1, 3, 3, 4])
     queries = torch.from_numpy(store.keys[[3, 50, 100, 200, 300, 400]].astype(np.float32)) + 0.01
-    wanted = full.retrieve(queries, sentences, 12)
-    found = subset.retrieve(queries, sentences, 12, subset.prepare(read(model, SOURCES), SENTENCES))
+    wanted = full.retrieve(queries, sentences, settings)
+    found = subset.retrieve(queries, sentences, settings, subset.prepare(read(model, SOURCES), settings))
     torch.testing.assert_close(found.distances, wanted.distances, rtol=1e-5, atol=1e-5)
     assert torch.equal(found.ids, wanted.ids)
     assert torch.equal(found.values, wanted.values)
@@ -75,13 +75,14 @@ def test_all_sentences_translate_as_a_full_search(prepared):
 @pytest.mark.parametrize("codes", ["Flat", "PQ16x4", "PQ8,Refine(keys)"])
 def test_only_the_most_similar_sentences_are_searched(prepared, model, codes):
     store = prepared("encoder", codes)
-    retriever = SubsetRetriever.open(store, SearchSettings(subset_size=5), model)
-    subsets = retriever.prepare(read(model, SOURCES), 5)
+    settings = SearchSettings(subset_size=5, k=200)
+    retriever = SubsetRetriever.open(store, model, settings)
+    subsets = retriever.prepare(read(model, SOURCES), settings)
     vectors = torch.nn.functional.normalize(model.sentence_vectors([s.tokens for s in read(model, SOURCES)]), dim=1)
     vectors = Whitening.load(store.path / "whitening.h5").apply(vectors)
     similar = (vectors @ torch.from_numpy(store.sentence_vectors.astype(np.float32)).T).topk(5).indices
     queries = torch.from_numpy(store.keys[:5].astype(np.float32))
-    found = retriever.retrieve(queries, torch.arange(5), 200, subsets)
+    found = retriever.retrieve(queries, torch.arange(5), settings, subsets)
     for row in range(5):
         sentences, _ = store.locate(found.ids[row])
         assert set(sentences[sentences >= 0]) == set(similar[row].tolist())
@@ -107,19 +108,19 @@ def test_explanations_name_the_sentences_of_the_subset(prepared, model):
     translator = Translator(store, retriever="subset", subset_size=3, k=8, temperature=10.0, weight=0.8)
     [translation] = translator.translate(SOURCES[:1])
     [explanation] = explain(translator, [translation])
-    retriever = translator.retriever()
+    retriever = translator.decoder.retriever(translator.decoder.settings())
     allowed = set(retriever.sentences.nearest(read(model, SOURCES[:1]), 3)[0].tolist())
-    votes = [vote for evidence in explanation.tokens for vote in evidence.votes]
-    assert votes
-    assert {vote.sentence for vote in votes} <= allowed
-    for vote in votes:
-        assert store.values.offsets[vote.sentence] + vote.position == vote.entry
+    neighbours = [neighbour for token in explanation.tokens for neighbour in token.neighbours]
+    assert neighbours
+    assert {neighbour.sentence for neighbour in neighbours} <= allowed
+    for neighbour in neighbours:
+        assert store.values.offsets[neighbour.sentence] + neighbour.position == neighbour.entry
 
 
 @pytest.mark.parametrize("kind", ["t5", "fsmt", "gpt2", "llama"])
 def test_every_kind_of_model_finds_sentences_by_its_own_states(kind, number_corpus, tmp_path):
     model = make_model(kind)
-    options = {"sentences": "encoder", "codes": "PQ16x4", "index": "Flat", "calibration_sentences": 0, "quiet": True}
+    options = {"sentence_search": "encoder", "codes": "PQ16x4", "index_recipe": "Flat", "calibration_sentences": 0}
     store = Datastore.build(tmp_path / "store", model, number_corpus, **options)
     assert store.sentence_vectors.shape[0] == SENTENCES
     translator = Translator(store, model, retriever="subset", subset_size=9, temperature=50.0, weight=0.9, max_length=9)
@@ -139,22 +140,22 @@ def test_a_datastore_that_is_not_prepared_says_how(number_store):
         Translator(number_store, retriever="subset").translate(["5 6"])
 
 
-def test_unknown_ways_to_find_sentences_are_refused_before_anything_is_lost(prepared, model):
+def test_an_unknown_sentence_search_is_refused_before_anything_is_lost(prepared, model):
     store = prepared()
-    with pytest.raises(KnnSeqError, match="no sentences 'nonsense': choose from bm25, encoder"):
-        prepare_subsets(store.path, model, BuildSettings(sentences="nonsense"), quiet=True)
+    with pytest.raises(KnnSeqError, match="no sentence search 'nonsense': choose from bm25, encoder"):
+        prepare_subset(store.path, model, BuildSettings(sentence_search="nonsense"))
     assert DatastoreFolder(store.path).manifest.subset["sentences"] == "encoder"
 
 
 def test_another_preparation_replaces_the_first(prepared, number_store, model, tmp_path):
     path = tmp_path / "store"
     shutil.copytree(prepared().path, path)
-    wanted = BuildSettings(sentences="tfidf", codes="PQ16x4")
-    assert prepare_subsets(path, model, wanted, quiet=True)
-    assert not prepare_subsets(path, model, wanted, quiet=True)
+    wanted = BuildSettings(sentence_search="tfidf", codes="PQ16x4")
+    assert prepare_subset(path, model, wanted)
+    assert not prepare_subset(path, model, wanted)
     assert not (path / "sentences.h5").exists()
     assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
-    assert prepare_subsets(path, model, BuildSettings(sentences="encoder", sentence_index="torch"), quiet=True)
+    assert prepare_subset(path, model, BuildSettings(sentence_search="encoder", sentence_index_recipe="torch"))
     assert DatastoreFolder(path).manifest.subset["sentence_index"]["type"] == "torch"
     assert not (path / "codes.h5").exists()
     assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
@@ -164,8 +165,8 @@ def test_the_command_line(number_store, tmp_path, capsys, monkeypatch):
     path = tmp_path / "store"
     shutil.copytree(number_store.path, path)
     assert main(["index", str(path), "--codes", "PQ8"]) == 2
-    assert "give --sentences, too" in capsys.readouterr().err
-    assert main(["index", str(path), "--sentences", "--codes", "PQ16x4", "-q"]) == 0
+    assert "give --sentence-search, too" in capsys.readouterr().err
+    assert main(["index", str(path), "--sentence-search", "--codes", "PQ16x4", "-q"]) == 0
     assert main(["info", str(path)]) == 0
     assert "sentences by encoder, codes PQ16x4" in capsys.readouterr().out
     source = tmp_path / "in.txt"
@@ -178,15 +179,16 @@ def test_the_command_line(number_store, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("codes", ["Flat", "PQ4x4,Refine(keys)"])
-def test_neighbours_say_that_they_are_whole_only_if_they_are(codes, prepared, model):
+def test_neighbours_say_that_they_are_complete_only_if_they_are(codes, prepared, model):
     store = prepared(codes=codes)
-    settings = SearchSettings(subset_size=1)
-    subset, full = SubsetRetriever.open(store, settings, model), FullRetriever.open(store, settings)
+    settings = {k: SearchSettings(subset_size=1, k=k) for k in (1, len(store), len(store) + 1)}
+    subset = SubsetRetriever.open(store, model, settings[1])
+    full = FullRetriever.open(store, model, settings[1])
     queries, sentences = torch.from_numpy(store.keys[:3].astype(np.float32)), torch.zeros(3, dtype=torch.int64)
-    ready = subset.prepare(read(model, SOURCES[:1]), 1)
-    found = [subset.retrieve(queries, sentences, k, ready) for k in (1, len(store))]
-    found += [full.retrieve(queries, sentences, k) for k in (1, len(store), len(store) + 1)]
+    ready = subset.prepare(read(model, SOURCES[:1]), settings[1])
+    found = [subset.retrieve(queries, sentences, settings[k], ready) for k in (1, len(store))]
+    found += [full.retrieve(queries, sentences, each) for each in settings.values()]
     for neighbours in found:
-        assert neighbours.found.all() or not neighbours.whole
-    assert [neighbours.whole for neighbours in found[2:]] == [True, True, False]
-    assert found[0].whole or codes == "Flat"
+        assert neighbours.found.all() or not neighbours.complete
+    assert [neighbours.complete for neighbours in found[2:]] == [True, True, False]
+    assert found[0].complete or codes == "Flat"

@@ -13,12 +13,12 @@ from number_stores import store_of_keys
 from tiny_models import END
 
 from knn_seq import Datastore, KnnSeqError, Translator
-from knn_seq.build.index import add_index
+from knn_seq.decoding import stored_settings
 from knn_seq.models import TokenPair
 from knn_seq.settings import SearchSettings
 from knn_seq.tune import tune
 from knn_seq.tune.candidates import FLOORS, candidates
-from knn_seq.tune.run import SURE_CHOICES, SURE_COST
+from knn_seq.tune.run import THRESHOLD_COST, THRESHOLDS
 
 
 class Pair(NamedTuple):
@@ -44,7 +44,7 @@ def made_by_hand(tmp_path_factory, save_model):
     helped = [token != END and number % 2 == 0 for number, token in enumerate(tokens)]
     written = [written_for(token, good) for token, good in zip(tokens, helped, strict=True)]
     (folder / "train.tsv").write_text("".join(f"5\t{' '.join(map(str, words))}\n" for words in written))
-    plain = Datastore.build(folder / "plain", save_model(), folder / "train.tsv", index="Flat", quiet=True)
+    plain = Datastore.build(folder / "plain", save_model(), folder / "train.tsv", index_recipe="Flat")
     model = Translator(plain, device="cpu").model
     encode = model.tokenizer.encode_sources
     queries = model.keys([TokenPair(*map(list, encode([pair.source, pair.target]))) for pair in DEV]).numpy()
@@ -56,7 +56,7 @@ def made_by_hand(tmp_path_factory, save_model):
         for place, distance in enumerate((0.02, 0.05, 0.05, 0.05)):
             keys[5 * number + place] = query + directions[place] * math.sqrt(distance * apart)
     store = store_of_keys(folder / "store", plain, keys)
-    add_index(store.path, "Flat", "hand", make_default=True, quiet=True)
+    store.add_index("Flat", "hand", as_default=True)
     return Datastore(store.path), queries
 
 
@@ -66,7 +66,7 @@ def slow_surface(store, queries, translator, grid):
     encode = model.tokenizer.encode_sources
     pairs = [TokenPair(*map(list, encode([pair.source, pair.target]))) for pair in DEV]
     targets = np.array([token for pair in pairs for token in pair.target])
-    model_probs = model.score(pairs).log_probs.double().exp().numpy()
+    model_probs = model.score(pairs).log_probs.double().exp().numpy()[range(len(targets)), targets]
     distances = ((store.keys.astype(np.float64)[None] - queries.astype(np.float64)[:, None]) ** 2).sum(axis=2)
     order = np.argsort(distances, axis=1, kind="stable")
     values = np.zeros((len(grid.k), len(grid.temperatures), len(grid.weights)))
@@ -75,8 +75,8 @@ def slow_surface(store, queries, translator, grid):
         right = store.values.items[nearest] == targets[:, None]
         for j, temperature in enumerate(grid.temperatures):
             near = np.take_along_axis(distances, nearest, axis=1)
-            votes = np.exp(-(near - near[:, :1]) / temperature)
-            share = (votes * right).sum(axis=1) / votes.sum(axis=1)
+            kernel = np.exp(-(near - near[:, :1]) / temperature)
+            share = (kernel * right).sum(axis=1) / kernel.sum(axis=1)
             for n, weight in enumerate(grid.weights):
                 values[i, j, n] = np.log(weight * share + (1 - weight) * model_probs).mean()
     return values
@@ -85,10 +85,10 @@ def slow_surface(store, queries, translator, grid):
 def test_a_datastore_made_by_hand_is_solved(made_by_hand):
     store, queries = made_by_hand
     translator = Translator(store, device="cpu", beam_size=1, max_length=8)
-    tuning = tune(translator, *zip(*DEV, strict=True), confirm=1, largest_k=32, quiet=True)
+    tuning = tune(translator, *zip(*DEV, strict=True), confirm=1, largest_k=32)
     [surface] = tuning.surfaces
     np.testing.assert_allclose(surface.values, slow_surface(store, queries, translator, surface.grid), atol=1e-5)
-    # Three of the four nearest are right; farther ones are not, and a high temperature lets the three outvote the one.
+    # Three of the four nearest are right; farther ones are not, and a high temperature favours the three.
     share = 0.75
     weight = max(surface.grid.weights, key=lambda w: 6 * math.log(w * share + (1 - w) / 60) + 9 * math.log(1 - w))
     assert 0.1 < weight < 0.9
@@ -102,7 +102,7 @@ def test_a_datastore_made_by_hand_is_solved(made_by_hand):
 def test_decoding_decides_among_the_likely(number_store, number_corpus, metric):
     translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:6]]
-    tuning = tune(translator, *zip(*pairs, strict=True), metric=metric, confirm=5, quiet=True)
+    tuning = tune(translator, *zip(*pairs, strict=True), metric=metric, confirm=5)
     assert len(tuning.rows) == 5
     assert tuning.best.score == max(row.score for row in tuning.rows) > tuning.base.score
     again = translator.translate([pair.source for pair in pairs], **tuning.chosen)
@@ -124,53 +124,56 @@ def test_candidates_are_likely_and_not_all_the_same():
 
 def test_subset_sizes_are_tuned_together(tmp_path, save_model, number_corpus):
     store = Datastore.build(
-        tmp_path / "store", save_model(), number_corpus, index="Flat", sentences="bm25", codes="Flat", quiet=True
+        tmp_path / "store", save_model(), number_corpus, index_recipe="Flat", sentence_search="bm25", codes="Flat"
     )
     translator = Translator(store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:8]]
     sizes = (1, 4, 64)
-    tuning = tune(translator, *zip(*pairs, strict=True), sizes=sizes, retriever="subset", confirm=4, quiet=True)
+    tuning = tune(translator, *zip(*pairs, strict=True), subset_sizes=sizes, retriever="subset", confirm=4)
     assert [surface.size for surface in tuning.surfaces] == list(sizes)
     for size, surface in zip(sizes, tuning.surfaces, strict=True):
-        alone = tune(translator, *zip(*pairs, strict=True), retriever="subset", subset_size=size, confirm=1, quiet=True)
+        alone = tune(translator, *zip(*pairs, strict=True), retriever="subset", subset_size=size, confirm=1)
         if size == 1:  # temperatures are measured by the first size
             np.testing.assert_allclose(alone.surfaces[0].values, surface.values, atol=1e-6)
     assert tuning.best.settings.subset_size in sizes
     tuning.keep(store, "dev", as_default=False)
     fresh = Translator(Datastore(store.path), device="cpu")
-    assert fresh.search.retriever == "full"
+    assert fresh.decoder.settings().retriever == "full"
     assert fresh.settings({"retriever": "subset"})[0] == tuning.best.settings
-    assert Translator(Datastore(store.path), device="cpu", retriever="subset", k=3).search == SearchSettings(
-        **{**tuning.chosen, "k": 3}
-    )
+    other = Translator(Datastore(store.path), device="cpu", retriever="subset", k=3)
+    assert other.decoder.settings() == SearchSettings(**{**tuning.chosen, "k": 3})
 
 
-def test_where_the_model_is_sure_nothing_is_searched(number_store, number_corpus):
+def test_where_the_model_is_confident_nothing_is_searched(number_store, number_corpus):
     translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:6]]
-    tuning = tune(translator, *zip(*pairs, strict=True), find_sure=True, confirm=2, quiet=True)
+    tuning = tune(translator, *zip(*pairs, strict=True), find_confidence_threshold=True, confirm=2)
     *plain, chosen = tuning.rows
     assert chosen is tuning.best
-    assert "sure" in tuning.table()
-    without = next(row for row in plain if replace(row.settings, sure=chosen.settings.sure) == chosen.settings)
+    assert "confidence_threshold" in tuning.table()
+    without = next(
+        row
+        for row in plain
+        if replace(row.settings, confidence_threshold=chosen.settings.confidence_threshold) == chosen.settings
+    )
     own = without.settings
     place = [getattr(tuning.surfaces[0].grid, name).index(getattr(own, field)) for name, field in FIELDS.items()]
     costs = []
-    for sure in SURE_CHOICES:
-        limited = tune(translator, *zip(*pairs, strict=True), sure=sure, confirm=1, quiet=True)
+    for threshold in THRESHOLDS:
+        limited = tune(translator, *zip(*pairs, strict=True), confidence_threshold=threshold, confirm=1)
         costs.append(without.log_likelihood - limited.surfaces[0].values[tuple(place)])
-    allowed = SURE_COST * (without.log_likelihood - tuning.base.log_likelihood)
-    cheap = [sure for sure, cost in zip(SURE_CHOICES, costs, strict=True) if cost <= allowed]
-    assert cheap[0] == chosen.settings.sure > SURE_CHOICES[0]
+    allowed = THRESHOLD_COST * (without.log_likelihood - tuning.base.log_likelihood)
+    cheap = [threshold for threshold, cost in zip(THRESHOLDS, costs, strict=True) if cost <= allowed]
+    assert cheap[0] == chosen.settings.confidence_threshold > THRESHOLDS[0]
 
 
 def test_no_threshold_is_better_than_a_bad_one(number_store, number_corpus, monkeypatch):
     translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:4]]
-    monkeypatch.setattr("knn_seq.tune.run.SURE_CHOICES", (1e-9,))  # the model alone
-    tuning = tune(translator, *zip(*pairs, strict=True), find_sure=True, confirm=2, quiet=True)
+    monkeypatch.setattr("knn_seq.tune.run.THRESHOLDS", (1e-9,))  # the model alone
+    tuning = tune(translator, *zip(*pairs, strict=True), find_confidence_threshold=True, confirm=2)
     assert len(tuning.rows) == 2
-    assert tuning.best.settings.sure is None
+    assert tuning.best.settings.confidence_threshold is None
 
 
 @pytest.fixture
@@ -194,7 +197,7 @@ def test_the_command_stores_what_translate_finds(knn_seq, copied, dev_file, tmp_
     assert (code, err) == (0, "")
     assert "<- chosen" in out
     found = json.loads((tmp_path / "tuning.json").read_text())
-    after = Translator(Datastore(copied.path), device="cpu").search
+    after = Translator(Datastore(copied.path), device="cpu").decoder.settings()
     assert {name: getattr(after, name) for name in found["chosen"]} == found["chosen"]
     assert (copied.path / "tuning-full-fixed.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((copied.path / "tuning.json").read_text())["full/fixed"]
@@ -203,11 +206,11 @@ def test_the_command_stores_what_translate_finds(knn_seq, copied, dev_file, tmp_
     code, out, _ = knn_seq("tune", copied.path, *options, "--combiner", "distance")
     assert "--combiner distance" in out
     assert Datastore(copied.path).search_settings == after
-    assert Datastore(copied.path).settings_for(combiner="distance").combiner == "distance"
+    assert stored_settings(Datastore(copied.path), combiner="distance").combiner == "distance"
     assert set(json.loads((copied.path / "tuning.json").read_text())) == {"full/fixed", "full/distance"}
     knn_seq("tune", copied.path, *options, "--combiner", "distance", "--as-default")
     assert Datastore(copied.path).search_settings.combiner == "distance"
-    assert Datastore(copied.path).settings_for(combiner="fixed").k == after.k != before.k or after == before
+    assert stored_settings(Datastore(copied.path), combiner="fixed").k == after.k != before.k or after == before
 
 
 def test_a_dry_run_stores_nothing(knn_seq, copied, dev_file):
@@ -220,9 +223,10 @@ def test_a_dry_run_stores_nothing(knn_seq, copied, dev_file):
 
 def test_a_memory_is_tuned_without_a_datastore(knn_seq, save_model, number_corpus, dev_file):
     code, out, _ = knn_seq(
-        "tune", "--memory", number_corpus, "--model", save_model(), "--dev", dev_file, "--confirm", 1, "--beam-size", 1,
-        "--subset-sizes", "2,8", "--max-length", 8, "-q",
-    )  # fmt: skip
+        "tune",
+        *("--translation-memory", number_corpus, "--model", save_model(), "--dev", dev_file),
+        *("--confirm", 1, "--beam-size", 1, "--subset-sizes", "2,8", "--max-length", 8, "-q"),
+    )
     assert code == 0
     assert "--temperature" in out
 
@@ -230,7 +234,7 @@ def test_a_memory_is_tuned_without_a_datastore(knn_seq, save_model, number_corpu
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--metric", "meteor"], "There is no metrics 'meteor'"),
+        (["--metric", "meteor"], "There is no metric 'meteor'"),
         (["--subset-sizes", "4,x"], "--subset-sizes is a list"),
         (["--plot", "surface.txt"], "--plot draws .png"),
         (["--confirm", "0"], "--confirm must be at least 1"),
@@ -246,4 +250,4 @@ def test_bad_options_are_one_sentence(knn_seq, copied, dev_file, options, senten
 
 def test_an_empty_dev_set_is_refused(number_store):
     with pytest.raises(KnnSeqError, match="no sentence pair in the dev set"):
-        tune(Translator(number_store, device="cpu"), [], [], quiet=True)
+        tune(Translator(number_store, device="cpu"), [], [])

@@ -49,6 +49,7 @@ def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: Bu
         raise KnnSeqError(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
     if settings.sentence_search is not None:
         require_possible(model, settings, settings.distance_metric)
+    corpus.bind(model)
     folder = DatastoreFolder(path)
     with folder.lock():
         manifest = _begin(folder, model, corpus, settings)

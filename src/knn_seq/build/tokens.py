@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, NamedTuple
@@ -11,40 +11,40 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from knn_seq.corpus import BadLine, SentencePair
+from knn_seq.corpus import BadPair, SentencePair
 from knn_seq.corpus.pair import TOO_LONG
 from knn_seq.models import PairTokenizer
 
-LINES_PER_CHUNK = 2048
+UNITS_PER_CHUNK = 2048
 CHUNKS_BEFORE_WORKERS = 12  # processes take seconds to start: a small corpus is done by then
 
 
 class TokenChunk(NamedTuple):
-    """Some lines of a corpus, tokenized."""
+    """Some sentence pairs of a corpus, tokenized."""
 
     pairs: list[SentencePair]
     sources: tuple[NDArray[np.int32], NDArray[np.int64]]  # tokens in a row, and the length of each sentence
     targets: tuple[NDArray[np.int32], NDArray[np.int64]]
-    bad: list[BadLine]
+    bad: list[BadPair]
 
     @property
-    def lines(self) -> int:
-        """How many lines these were."""
+    def units(self) -> int:
+        """How many pairs these were, good and bad."""
         return len(self.pairs) + len(self.bad)
 
 
 def tokenize(
-    lines: Iterable[SentencePair | BadLine], tokenizer: PairTokenizer, max_length: int, workers: int
+    units: Iterable[SentencePair | BadPair], tokenizer: PairTokenizer, max_length: int, workers: int
 ) -> Iterator[TokenChunk]:
-    """Tokenize a stream of lines; memory does not grow with its length, and the order stays.
+    """Tokenize a stream of sentence pairs; memory does not grow with its length, and the order stays.
 
     Args:
-        lines: The corpus.
+        units: The corpus, pair by pair.
         tokenizer: The model's.
-        max_length: Pairs with more tokens on one side become bad lines.
+        max_length: Pairs with more tokens on one side become bad ones.
         workers: How many processes; with 1 there are none but this.
     """
-    chunks = _chunks(lines)
+    chunks = _chunks(units)
     ahead = list(islice(chunks, CHUNKS_BEFORE_WORKERS + 1)) if workers > 1 else []
     if len(ahead) <= CHUNKS_BEFORE_WORKERS:
         for chunk in (*ahead, *chunks) if workers > 1 else chunks:
@@ -53,14 +53,14 @@ def tokenize(
         yield from _in_processes((chunk for part in (ahead, chunks) for chunk in part), tokenizer, max_length, workers)
 
 
-def _chunks(lines: Iterable[SentencePair | BadLine]) -> Iterator[list[SentencePair | BadLine]]:
-    stream = iter(lines)
-    while chunk := list(islice(stream, LINES_PER_CHUNK)):
+def _chunks(units: Iterable[SentencePair | BadPair]) -> Iterator[list[SentencePair | BadPair]]:
+    stream = iter(units)
+    while chunk := list(islice(stream, UNITS_PER_CHUNK)):
         yield chunk
 
 
 def _in_processes(
-    chunks: Iterator[list[SentencePair | BadLine]], tokenizer: PairTokenizer, max_length: int, workers: int
+    chunks: Iterator[list[SentencePair | BadPair]], tokenizer: PairTokenizer, max_length: int, workers: int
 ) -> Iterator[TokenChunk]:
     # loky starts processes that neither inherit this one's threads nor run the user's script again.
     from loky import ProcessPoolExecutor
@@ -83,30 +83,43 @@ def _set_tokenizer(tokenizer: PairTokenizer) -> None:
     _tokenizer = tokenizer
 
 
-def _tokenize_here(chunk: list[SentencePair | BadLine], max_length: int) -> TokenChunk:
+def _tokenize_here(chunk: list[SentencePair | BadPair], max_length: int) -> TokenChunk:
     assert _tokenizer is not None
     return _tokenize_chunk(chunk, _tokenizer, max_length)
 
 
-def _tokenize_chunk(chunk: list[SentencePair | BadLine], tokenizer: PairTokenizer, max_length: int) -> TokenChunk:
-    pairs = [line for line in chunk if isinstance(line, SentencePair)]
-    bad = [line for line in chunk if isinstance(line, BadLine)]
-    if pairs and pairs[0].source_tokens is None:
-        sources = tokenizer.encode_sources([pair.source for pair in pairs])
-        targets = tokenizer.encode_targets([pair.target for pair in pairs])
-    else:  # the corpus was tokenized before, all of it
-        sources = [list(pair.source_tokens or ()) for pair in pairs]
-        targets = [list(pair.target_tokens or ()) for pair in pairs]
-    fits = [len(s) <= max_length and len(t) <= max_length for s, t in zip(sources, targets, strict=True)]
-    bad += [BadLine(pair.line, TOO_LONG) for pair, fit in zip(pairs, fits, strict=True) if not fit]
-    return TokenChunk(
-        [pair for pair, fit in zip(pairs, fits, strict=True) if fit],
-        _flat([tokens for tokens, fit in zip(sources, fits, strict=True) if fit]),
-        _flat([tokens for tokens, fit in zip(targets, fits, strict=True) if fit]),
-        sorted(bad, key=lambda line: line.line),
-    )
+def _tokenize_chunk(chunk: list[SentencePair | BadPair], tokenizer: PairTokenizer, max_length: int) -> TokenChunk:
+    tokens = _encoded([unit for unit in chunk if isinstance(unit, SentencePair)], tokenizer)
+    pairs: list[SentencePair] = []
+    sources: list[Sequence[int]] = []
+    targets: list[Sequence[int]] = []
+    bad: list[BadPair] = []
+    for unit in chunk:
+        if isinstance(unit, BadPair):
+            bad.append(unit)
+            continue
+        source, target = next(tokens)
+        if max(len(source), len(target)) > max_length:
+            bad.append(BadPair(unit.place, TOO_LONG))
+        else:
+            pairs.append(unit)
+            sources.append(source)
+            targets.append(target)
+    return TokenChunk(pairs, _flat(sources), _flat(targets), bad)
 
 
-def _flat(sequences: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _encoded(pairs: list[SentencePair], tokenizer: PairTokenizer) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """Source and target tokens of each pair: its own, or those of its text."""
+    plain = [pair for pair in pairs if pair.source_tokens is None or pair.target_tokens is None]
+    sources = iter(tokenizer.encode_sources([pair.source for pair in plain]) if plain else ())
+    targets = iter(tokenizer.encode_targets([pair.target for pair in plain]) if plain else ())
+    for pair in pairs:
+        if pair.source_tokens is None or pair.target_tokens is None:
+            yield next(sources), next(targets)
+        else:
+            yield pair.source_tokens, pair.target_tokens
+
+
+def _flat(sequences: list[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     return np.fromiter((token for tokens in sequences for token in tokens), np.int32, int(lengths.sum())), lengths

@@ -57,6 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
         target=arguments.target,
         columns=columns_of(arguments.columns),
         format=arguments.format,
+        corpus_options=arguments.corpus_options,
         **chosen(arguments, ModelSettings, BuildSettings),
     )
     if not arguments.quiet:

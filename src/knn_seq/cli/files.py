@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from knn_seq.cli.options import columns_of
-from knn_seq.errors import KnnSeqError
+from knn_seq.cli.options import corpus_of
+from knn_seq.errors import DamagedFile, KnnSeqError, NotFound
 
 
 class TestSet(NamedTuple):
@@ -23,15 +23,10 @@ def read_test_set(arguments: argparse.Namespace, name: str) -> TestSet:
     """The usable sentence pairs of the corpus that `add_corpus_options` declared under that name."""
     from knn_seq.corpus import SentencePair, open_corpus
 
-    corpus = open_corpus(
-        getattr(arguments, name),
-        source=arguments.source,
-        target=arguments.target,
-        columns=columns_of(arguments.columns),
-    )
-    pairs = [line for line in corpus if isinstance(line, SentencePair)]
+    corpus = open_corpus(getattr(arguments, name), **corpus_of(arguments))
+    pairs = [unit for unit in corpus if isinstance(unit, SentencePair)]
     if not pairs:
-        raise KnnSeqError(f"There is no usable sentence pair in {corpus.describe()}.")
+        raise DamagedFile(f"There is no usable sentence pair in {corpus.describe()}.")
     return TestSet([pair.source for pair in pairs], [pair.target for pair in pairs], corpus.describe())
 
 
@@ -40,7 +35,7 @@ def require_writable(*names: str | None) -> None:
     for path in map(Path, filter(None, names)):
         folder = path.resolve().parent
         if not folder.is_dir():
-            raise KnnSeqError(f"The folder of {path} does not exist.")
+            raise NotFound(f"The folder of {path} does not exist.")
         if path.is_dir() or not os.access(folder, os.W_OK):
             raise KnnSeqError(
                 f"{path} cannot be written: {'it is a folder' if path.is_dir() else 'its folder is read-only'}."

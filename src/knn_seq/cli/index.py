@@ -73,10 +73,12 @@ def run(arguments: argparse.Namespace) -> None:
         _prepare_subset(store, arguments)
     if arguments.remove is not None:
         store.remove_index(arguments.remove)
+        print(f"The index '{arguments.remove}' of {store.path} is removed.")
     if recipe:
         name = _build(store, arguments, recipe)
     elif arguments.as_default:
         store.set_default_index(name)
+        print(f"Translations with {store.path} use the index '{name}' from now on.")
     if arguments.check:
         print(store.check_index(name, arguments.k, arguments.queries, arguments.index_options))
 

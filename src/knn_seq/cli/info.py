@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from knn_seq.storage import DatastoreFolder
@@ -33,7 +33,6 @@ def describe(folder: DatastoreFolder) -> str:
     counts, keys = manifest.counts, manifest.keys
     size = sum(file.stat().st_size for file in folder.path.rglob("*") if file.is_file())
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected.items())
-    defaults = {name: value for name, value in manifest.defaults.items() if name in ("k", "temperature", "weight")}
     rows = {
         "datastore": str(folder.path),
         "model": f"{manifest.model.spec} ({manifest.model.architecture}, fingerprint {manifest.model.fingerprint[:8]})",
@@ -43,11 +42,29 @@ def describe(folder: DatastoreFolder) -> str:
         "keys": f"{keys.kind}, {keys.dimension} × {keys.dtype}",
         **{f"index {name}": _index(index) for name, index in manifest.indexes.items()},
         **({"subsets": _subsets(manifest.subset)} if manifest.subset else {}),
-        "settings": ", ".join(f"{name} {value}" for name, value in defaults.items()) or "none yet",
+        "settings": _settings(manifest.defaults) or "none yet",
+        **{f"tuned {name}": _settings(tuned) for name, tuned in manifest.tuned.items()},
         "on disk": f"{size / 1e6:,.1f} MB",
         "state": _state(manifest.unfinished_step()),
     }
-    return "\n".join(f"{name:<14} {value}" for name, value in rows.items())
+    width = max(14, *map(len, rows))
+    return "\n".join(f"{name:<{width}} {value}" for name, value in rows.items())
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    """What `translate` uses, those measured along the way left out."""
+    from dataclasses import fields
+
+    from knn_seq.settings import SearchSettings
+
+    names = [entry.name for entry in fields(SearchSettings) if settings.get(entry.name) not in (None, {})]
+    return ", ".join(f"{name.replace('_', ' ')} {_readable(settings[name])}" for name in names)
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={option}" for name, option in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _index(index: dict[str, object]) -> str:

@@ -17,13 +17,13 @@ class _StoreOptions(argparse.Action):
 
 
 def add_part_option(group: Any, part: str, example: str) -> None:
-    """An option of a retriever, a combiner or an index, which declares its own."""
+    """An option of a part, such as a combiner or an index, which declares its own."""
     group.add_argument(
         f"--{part}-option",
-        dest=f"{part}_options",
+        dest=f"{part.replace('-', '_')}_options",
         action=_StoreOptions,
         metavar="NAME=VALUE",
-        help=f"an option of the {part} itself, {example}; may be given often",
+        help=f"an option of the {part.replace('-', ' ')} itself, {example}; may be given often",
     )
 
 
@@ -37,13 +37,27 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str) -> None:
     """A parallel corpus."""
     group = parser.add_argument_group("parallel text")
-    group.add_argument(f"--{name}", metavar="FILE", help=f"{purpose}: TSV or JSON lines, gzipped or not")
+    group.add_argument(
+        f"--{name}", metavar="PATH", help=f"{purpose}: TSV or JSON lines, gzipped or not, or a data-bin folder"
+    )
     group.add_argument("--source", metavar="FILE", help=f"instead of --{name}: a text file with the sources ...")
     group.add_argument("--target", metavar="FILE", help="... and one with the targets")
     group.add_argument(
         "--columns", metavar="S,T", help="where source and target are: TSV columns (default 1,2) or JSON keys"
     )
-    group.add_argument("--format", metavar="NAME", help="of the files, where their names do not tell it")
+    group.add_argument("--format", metavar="NAME", help="tsv, jsonl, text, data_bin ..., where the name does not tell")
+    add_part_option(group, "corpus", "such as split=valid of data_bin")
+
+
+def corpus_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `add_corpus_options` declared, but for the file with both sides, as `open_corpus` takes it."""
+    return {
+        "source": arguments.source,
+        "target": arguments.target,
+        "columns": columns_of(arguments.columns),
+        "format": arguments.format,
+        "options": arguments.corpus_options,
+    }
 
 
 def columns_of(text: str | None) -> tuple[int | str, ...] | None:
@@ -141,4 +155,7 @@ def chosen(arguments: argparse.Namespace, *kinds: type) -> dict[str, Any]:
 
 def given_flag(arguments: argparse.Namespace, names: Sequence[str]) -> str | None:
     """The first of these options that was given, as it stands on the command line."""
-    return next((f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None), None)
+    given = next((name for name in names if getattr(arguments, name) is not None), None)
+    if given is None:
+        return None
+    return "--" + (given.removesuffix("s") if given.endswith("_options") else given).replace("_", "-")

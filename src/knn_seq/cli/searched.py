@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from knn_seq.cli.collector import collector_paused
-from knn_seq.cli.options import chosen, columns_of
+from knn_seq.cli.options import add_part_option, chosen, columns_of, given_flag
 
 if TYPE_CHECKING:
     from knn_seq.translator import Translator
@@ -22,12 +22,14 @@ def add_searched_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--translation-memory",
-        metavar="FILE",
+        metavar="PATH",
         help="instead of a datastore: TSV or JSON lines, gzipped or not; it needs --model",
     )
     group.add_argument(
         "--translation-memory-columns", metavar="S,T", help="where its source and target are (see `build --help`)"
     )
+    group.add_argument("--translation-memory-format", metavar="NAME", help="where its name does not tell")
+    add_part_option(group, "translation-memory", "if the reader of its format has any")
     group.add_argument("--source-lang", help="for multilingual models; a datastore knows it")
     group.add_argument("--target-lang", help="for multilingual models; a datastore knows it")
     group.add_argument("--prompt", help="what a decoder-only model reads; {source} stands for the sentence")
@@ -37,18 +39,19 @@ def add_searched_options(parser: argparse.ArgumentParser) -> None:
 def open_translator(arguments: argparse.Namespace, ensemble: Sequence[str] = ()) -> Translator:
     """The translator that the options describe."""
     from knn_seq.corpus import open_corpus
-    from knn_seq.errors import KnnSeqError
+    from knn_seq.errors import InvalidSetting
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.translator import Translator
 
     own = {name: getattr(arguments, name) for name in ("source_lang", "target_lang", "prompt")}
     given = {name: value for name, value in own.items() if value is not None}
-    memory, columns = arguments.translation_memory, arguments.translation_memory_columns
+    names = [f"translation_memory_{name}" for name in ("columns", "format", "options")]
+    columns, format, options = (getattr(arguments, name) for name in names)
+    memory = arguments.translation_memory
     if memory is not None:
-        memory = open_corpus(memory, columns=columns_of(columns))
-    elif given or columns is not None:
-        name = next(iter(given), "translation_memory_columns").replace("_", "-")
-        raise KnnSeqError(f"--{name} is for a translation memory; a datastore knows its own: leave it out.")
+        memory = open_corpus(memory, columns=columns_of(columns), format=format, options=options)
+    elif (flag := given_flag(arguments, [*own, *names])) is not None:
+        raise InvalidSetting(f"{flag} is for a translation memory; a datastore knows its own: leave it out.")
     return Translator(
         arguments.store,
         model=arguments.model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,19 +12,21 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from knn_seq.cli.lines import batches_of_lines
 from knn_seq.cli.options import add_decoding_options, add_model_options, add_quiet_option, add_search_options
 from knn_seq.cli.searched import add_searched_options, open_translator
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting, KnnSeqError
 
 if TYPE_CHECKING:
     from knn_seq.decoding import Translation
     from knn_seq.translator import Translator
 
+log = logging.getLogger(__name__)
+
 HELP = "translate standard input, a sentence a line"
 EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
-LINES_AT_ONCE = 1024  # sorted by length and batched together
 EXPLAINED_AT_ONCE = 128  # lines whose neighbours, with their texts, are held in memory
-NEIGHBOURS = 8
+NEIGHBOURS = {"text": 2, "json": 8}  # of a token, that are written out
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,17 +34,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_searched_options(parser)
     parser.add_argument("--input", metavar="FILE", help="instead of standard input")
     parser.add_argument("--output", metavar="FILE", help="instead of standard output")
+    parser.add_argument(
+        "--max-wait",
+        type=float,
+        default=0.1,
+        metavar="SECONDS",
+        help="that a line waits for others to be translated with it, if the input is not a file (default 0.1)",
+    )
     parser.add_argument("--nbest", type=int, help="that many outputs for each line, as number ||| output")
     parser.add_argument("--ensemble", action="append", default=[], metavar="MODEL", help="a further model to join in")
     group = parser.add_argument_group("explanations")
     group.add_argument(
-        "--explain", action="store_true", help="write JSON lines: the translation, and why each of its tokens is there"
+        "--explain",
+        choices=("text", "json"),
+        help="write why each translation is what it is: to read, or as JSON lines with every token",
     )
     group.add_argument(
         "--explain-neighbours",
         type=int,
         metavar="N",
-        help=f"the nearest neighbours of a token that are written out (default {NEIGHBOURS}; 0: none)",
+        help="the nearest neighbours of a token that are written out (default 2 as text, 8 as JSON; 0: none)",
     )
     add_search_options(parser)
     add_decoding_options(parser)
@@ -54,16 +66,20 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.runtime.progress import Progress
 
     shown = _neighbours_shown(arguments)
+    if not arguments.max_wait >= 0:
+        raise InvalidSetting(f"--max-wait must be at least 0, not {arguments.max_wait}.")
     with ExitStack() as files:
         source = files.enter_context(_reading(arguments.input)) if arguments.input else sys.stdin
         translator = open_translator(arguments, arguments.ensemble)
         target = files.enter_context(_writing(arguments.output)) if arguments.output else sys.stdout
         first = cut = 0
-        with Progress("translate", None, "sentences") as progress:
-            for lines in _chunks(source):
+        total = _count_lines(arguments.input) if arguments.input else None
+        with Progress("translate", total, "sentences") as progress:
+            for lines in batches_of_lines(source, arguments.max_wait):
                 translations = translator.translate(lines, on_progress=progress.update)
                 if arguments.explain:
-                    output = _explained(translator, translations, shown, bool(arguments.nbest))
+                    write = _explained_as_json if arguments.explain == "json" else _explained_as_text
+                    output = write(translator, translations, shown, bool(arguments.nbest))
                 else:
                     output = _texts(translations, first if arguments.nbest else None)
                 for line in output:
@@ -72,13 +88,13 @@ def run(arguments: argparse.Namespace) -> None:
                 cut += sum(translation.source_cut for translation in translations)
                 target.flush()
     if cut:
-        print(f"{cut:,} lines were longer than the model can read: their ends were left out.", file=sys.stderr)
+        log.warning("%s lines were longer than the model can read: their ends were left out.", f"{cut:,}")
 
 
 def _neighbours_shown(arguments: argparse.Namespace) -> int:
     given: int | None = arguments.explain_neighbours
     if given is None:
-        return NEIGHBOURS
+        return NEIGHBOURS.get(arguments.explain, 0)
     if not arguments.explain:
         raise KnnSeqError("--explain-neighbours is for explanations: give --explain as well, or leave it out.")
     if given < 0:
@@ -93,7 +109,19 @@ def _texts(translations: list[Translation], first: int | None) -> Iterator[str]:
             yield text if first is None else f"{number} ||| {text}"
 
 
-def _explained(
+def _explained_as_text(
+    translator: Translator, translations: list[Translation], neighbours: int, alternatives: bool
+) -> Iterator[str]:
+    """Some lines for each translation, and for its alternatives if they are wanted."""
+    from knn_seq.explain import as_text, explain
+
+    for translation in translations:
+        every = [translation, *translation.alternatives] if alternatives else [translation]
+        for explanation in explain(translator, every, neighbours):
+            yield as_text(explanation, translator.store, translator.model.tokenizer, neighbours)
+
+
+def _explained_as_json(
     translator: Translator, translations: list[Translation], neighbours: int, alternatives: bool
 ) -> Iterator[str]:
     """A JSON object for each translation, with those of its alternatives in it if they are wanted."""
@@ -133,9 +161,9 @@ def _writing(name: str) -> Iterator[TextIO]:
         raise KnnSeqError(f"{name} cannot be written: {error.strerror}.") from error
 
 
-def _chunks(source: TextIO) -> Iterator[list[str]]:
-    try:
-        while chunk := list(islice(source, LINES_AT_ONCE)):
-            yield [line.rstrip("\r\n") for line in chunk]
-    except UnicodeDecodeError as error:
-        raise KnnSeqError(f"The input is not UTF-8: {error}.") from error
+def _count_lines(name: str) -> int | None:
+    """The lines of a file; None for what can be read only once."""
+    if not Path(name).is_file():
+        return None
+    with open(name, "rb") as file:
+        return sum(1 for _ in file)

@@ -1,31 +1,63 @@
-"""The lines of a file, gzipped or not, as bytes."""
+"""What the formats with a sentence pair a line have in common."""
 
 from __future__ import annotations
 
 import codecs
-import gzip
 import zlib
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from gzip import BadGzipFile
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import IO
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.corpus.base import CorpusReader
+from knn_seq.corpus.files import open_bytes
+from knn_seq.corpus.pair import EMPTY_SIDE, NOT_UTF8, TOO_LONG, BadPair, SentencePair, make_pair
+from knn_seq.errors import DamagedFile, KnnSeqError
 
-GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE_BYTES = 1 << 20
+END = b"\n"  # stands for the lines of a file that has ended: no line holds its own end
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading; what a gzipped one holds, whatever its name."""
-    with open(path, "rb") as file:
-        gzipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-    return gzip.open(path, "rb") if gzipped else open(path, "rb")  # type: ignore[return-value]
+class LineReader(CorpusReader):
+    """A format whose sentence pairs stand in one line each: of one file, or the same line of several."""
+
+    @abstractmethod
+    def parse(self, lines: Sequence[str]) -> tuple[str, str] | str:
+        """Source and target of a line, or the reason why it has none.
+
+        Args:
+            lines: The same line of each file, without its end.
+        """
+
+    def pairs(self, start: int = 0) -> Iterator[SentencePair | BadPair]:
+        """Every line but for the first `start`."""
+        rows = zip_longest(*map(read_lines, self.paths), fillvalue=END)
+        for number, row in enumerate(islice(rows, start, None), start + 1):
+            if END in row:
+                raise DamagedFile(
+                    f"{' and '.join(map(str, self.paths))} do not have the same number of lines: "
+                    f"one ends before line {number}."
+                )
+            yield self._pair(f"line {number}", row)
+
+    def _pair(self, place: str, row: Sequence[bytes | None]) -> SentencePair | BadPair:
+        if None in row:
+            return BadPair(place, TOO_LONG)
+        try:
+            texts = [line.decode() for line in row if line is not None]
+        except UnicodeDecodeError:
+            return BadPair(place, NOT_UTF8)
+        parsed = self.parse(texts)
+        if isinstance(parsed, str):
+            return BadPair(place, parsed if any(map(str.strip, texts)) else EMPTY_SIDE)
+        return make_pair(*parsed, place)
 
 
 def read_lines(path: Path) -> Iterator[bytes | None]:
     """Each line without its end, and without the byte-order mark of the file.
 
-    None stands for a line of more than a MiB, which is not kept: a file without line ends must not fill the memory.
+    None stands for a line of more than a MiB, which is dropped: a file without line ends must not fill the memory.
     """
     try:
         with open_bytes(path) as file:
@@ -40,5 +72,7 @@ def read_lines(path: Path) -> Iterator[bytes | None]:
                     while line and not line.endswith(b"\n"):
                         line = file.readline(MAX_LINE_BYTES)
                     yield None
-    except (OSError, EOFError, zlib.error) as error:
+    except (BadGzipFile, EOFError, zlib.error) as error:
+        raise DamagedFile(f"{path} cannot be read to its end: {error}.") from error
+    except OSError as error:
         raise KnnSeqError(f"{path} cannot be read to its end: {error}.") from error

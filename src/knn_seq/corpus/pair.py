@@ -14,13 +14,27 @@ class SentencePair(NamedTuple):
 
     source: str
     target: str
-    line: int  # of the corpus, the first is 1
+    place: str  # in its corpus, for people: "line 17", "unit 12 (tuid 4711)"
     source_tokens: tuple[int, ...] | None = None  # of a corpus that was tokenized before, for the model as they are
     target_tokens: tuple[int, ...] | None = None
+    id: str | None = None  # the corpus's own name for the pair, if it has one
 
 
-class BadLine(NamedTuple):
-    """A line of a corpus that gives no sentence pair."""
+class BadPair(NamedTuple):
+    """A place of a corpus where a sentence pair should be and none that can be used is."""
 
-    line: int  # the first is 1
-    reason: str  # one of this module's constants, or another reader's own words
+    place: str
+    reason: str  # one of this module's constants, or a reader's own words
+
+
+def make_pair(source: str, target: str, place: str, id: str | None = None) -> SentencePair | BadPair:
+    """A sentence pair of two texts, without the space around them; a bad one if there is nothing to use."""
+    source, target = source.strip(), target.strip()
+    if not source or not target:
+        return BadPair(place, EMPTY_SIDE)
+    try:  # "\ud800" is a good string, and good JSON, but half a character
+        source.encode()
+        target.encode()
+    except UnicodeEncodeError:
+        return BadPair(place, NOT_UTF8)
+    return SentencePair(source, target, place, id=id)

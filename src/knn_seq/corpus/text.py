@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
+from knn_seq.corpus.base import CORPUS_FORMATS
+from knn_seq.corpus.lines import LineReader
 
 
 @CORPUS_FORMATS.register("text")
-class TextReader(CorpusReader):
+class TextReader(LineReader):
     """Two text files: a line of the one is the translation of the same line of the other."""
 
     files = 2

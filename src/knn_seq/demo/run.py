@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from knn_seq.build import build_datastore
@@ -10,6 +9,7 @@ from knn_seq.datastore import Datastore
 from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.evaluate import Comparison, compare
 from knn_seq.explain import explain
+from knn_seq.explain.text import SENTENCES, labelled
 from knn_seq.models import load_model
 from knn_seq.settings import ModelSettings, with_value
 from knn_seq.storage.atomic import write_json
@@ -17,7 +17,7 @@ from knn_seq.translator import Translator
 
 MODEL = "firefox:pt-en"
 TRAINING_SENTENCES = 12_000  # of some 30,000: the build must not take more than a minute or two on two cores
-SHOWN, SENTENCES = 5, 2
+SHOWN = 5  # test sentences
 
 
 def run_demo(folder: Path, json_path: Path | None = None) -> dict[str, Any]:
@@ -67,14 +67,14 @@ def show_examples(translator: Translator, comparison: Comparison, test: list[Sen
     readable = [i for i in changed if 60 <= len(test[i].source) <= 160] or changed or list(range(len(test)))
     step = max(1, len(readable) // SHOWN)
     for i in readable[::step][:SHOWN]:
-        _print("source", test[i].source)
-        _print("base", base.translations[i])
-        _print("kNN-MT", knn.translations[i])
-        _print("reference", test[i].target)
+        print(labelled("source", test[i].source))
+        print(labelled("base", base.translations[i]))
+        print(labelled("kNN-MT", knn.translations[i]))
+        print(labelled("reference", test[i].target))
         explanation = explain(translator, [knn.translations[i]])[0]
         for sentence, mass in explanation.sentences()[:SENTENCES]:
             source, target = translator.store.texts[sentence]
-            _print("example", f"({mass:.1f} tokens) {target}  ←  {source}")
+            print(labelled("example", f"({mass:.1f} tokens) {target}  ←  {source}"))
         print()
 
 
@@ -84,7 +84,3 @@ def write_tsv(path: Path, pairs: list[SentencePair]) -> None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-
-
-def _print(label: str, text: str) -> None:
-    print(fill(text, width=110, initial_indent=f"{label:>10}  ", subsequent_indent=" " * 12))

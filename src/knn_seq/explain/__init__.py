@@ -2,5 +2,6 @@
 
 from knn_seq.explain.explain import changed_tokens, explain
 from knn_seq.explain.explanation import Explanation, RetrievedToken, TokenExplanation, to_dicts
+from knn_seq.explain.text import as_text
 
-__all__ = ["Explanation", "RetrievedToken", "TokenExplanation", "changed_tokens", "explain", "to_dicts"]
+__all__ = ["Explanation", "RetrievedToken", "TokenExplanation", "as_text", "changed_tokens", "explain", "to_dicts"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from knn_seq.errors import KnnSeqError
 from knn_seq.fairseq.checkpoint.converted import is_converted, load, save
 from knn_seq.fairseq.checkpoint.folder import find_checkpoint, find_tokenizer, with_options_beside
 from knn_seq.fairseq.checkpoint.network import make_network
 from knn_seq.fairseq.checkpoint.reading import read_checkpoint
 from knn_seq.fairseq.checkpoint.tokenizer import FairseqTokenizer
-from knn_seq.fairseq.data_bin import DataBin
 from knn_seq.fairseq.dictionary import EOS
 from knn_seq.models.base import MODELS, Model, ModelBackend
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
@@ -49,28 +47,6 @@ def convert(name: str, folder: str | Path, settings: ModelSettings) -> None:
     """
     network, tokenizer, _, options = _read(name, settings)
     save(Path(folder), network, tokenizer, options)
-
-
-def open_data_bin(folder: str | Path, subset: str, model: Model) -> DataBin:
-    """A split of a data-bin folder, for a model with the same dictionaries.
-
-    Args:
-        folder: What `fairseq-preprocess --destdir` was given.
-        subset: The split, such as "train".
-        model: What the datastore is built with.
-    """
-    tokenizer = model.tokenizer
-    if not isinstance(tokenizer, FairseqTokenizer):
-        raise KnnSeqError(f"A data-bin folder is for fairseq's models, which {model.settings.name} is not.")
-    corpus = DataBin(folder, subset, tokenizer.source.language, tokenizer.target.language, tokenizer.source_prefix)
-    for side, there in ((tokenizer.source, corpus.source_dictionary), (tokenizer.target, corpus.target_dictionary)):
-        own = side.dictionary.symbols[: len(there)] if tokenizer.languages else side.dictionary.symbols
-        if own != there.symbols:
-            raise KnnSeqError(
-                f"{Path(folder) / f'dict.{side.language}.txt'} is not the dictionary of {model.settings.name}: "
-                "binarise the text with the model's own dictionaries (fairseq-preprocess --srcdict --tgtdict)."
-            )
-    return corpus
 
 
 def _read(name: str, settings: ModelSettings) -> tuple[Any, FairseqTokenizer, list[int], dict[str, Any]]:

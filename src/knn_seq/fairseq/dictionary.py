@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, KnnSeqError, NotFound
 
 BOS, PAD, EOS, UNK = range(4)
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -35,16 +35,18 @@ class Dictionary:
                 for number, line in enumerate(file, 1):
                     symbol, overwrite = _symbol(path, number, line)
                     if symbol in seen and not overwrite:
-                        raise KnnSeqError(
+                        raise DamagedFile(
                             f"{path} has the symbol '{symbol}' a second time in line {number}: "
                             "use the dictionary that the model was trained with."
                         )
                     seen.add(symbol)
                     symbols.append(symbol)
         except UnicodeDecodeError as error:
-            raise KnnSeqError(
+            raise DamagedFile(
                 f"The dictionary {path} is not UTF-8: use the one that the model was trained with."
             ) from error
+        except FileNotFoundError as error:
+            raise NotFound(f"There is no dictionary {path}.") from error
         except OSError as error:
             raise KnnSeqError(f"The dictionary {path} cannot be read: {error.strerror}.") from error
         return cls(symbols)
@@ -101,7 +103,7 @@ def join_pieces(pieces: Sequence[str], word_starts: bool) -> str:
 
     Args:
         pieces: The symbols of a sentence.
-        word_starts: They are SentencePiece's; else "@@" marks those that go on.
+        word_starts: They are SentencePiece's; else "@@" marks those that continue.
     """
     if word_starts:
         return "".join(pieces).replace(WORD_START, " ").strip()
@@ -114,5 +116,5 @@ def _symbol(path: Path, number: int, line: str) -> tuple[str, bool]:
     if overwrite:
         symbol, _, count = symbol.rpartition(" ")
     if not symbol or not count.lstrip("-").isdecimal():
-        raise KnnSeqError(f"Line {number} of the dictionary {path} is not a symbol and its count: '{line.strip()}'.")
+        raise DamagedFile(f"Line {number} of the dictionary {path} is not a symbol and its count: '{line.strip()}'.")
     return symbol, overwrite

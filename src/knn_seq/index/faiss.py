@@ -55,7 +55,7 @@ class FaissIndex(SearchIndex):
         **options: Those of `declared_options`.
     """
 
-    declared_options = {  # noqa: RUF012
+    declared_options = {
         "nprobe": Option(None, "inverted lists that a query visits (default 32; of many lists 40 at most)", int, 1),
         "probe_ratio": Option(
             None,

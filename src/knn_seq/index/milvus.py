@@ -54,7 +54,7 @@ class MilvusIndex(SearchIndex):
         **options: Those of `declared_options`.
     """
 
-    declared_options = {  # noqa: RUF012
+    declared_options = {
         "nprobe": Option(32, "inverted lists that a query visits", int, 1),
         "ef_search": Option(128, "candidates that a search keeps in a graph", int, 1),
     }

@@ -47,7 +47,7 @@ class TorchIndex(SearchIndex):
         **options: Those of `declared_options`.
     """
 
-    declared_options = {  # noqa: RUF012
+    declared_options = {
         "device": Option(
             None, "such as cpu, cuda:1 or mps (default CUDA if there is, else the CPU)", str, when_built=True
         ),

@@ -36,7 +36,7 @@ class UsearchIndex(SearchIndex):
         **options: Those of `declared_options`.
     """
 
-    declared_options = {  # noqa: RUF012
+    declared_options = {
         "ef_search": Option(128, "candidates that a search keeps", int, 1),
         "expansion_add": Option(128, "candidates that are kept while a key is added", int, 1, when_built=True),
     }

@@ -29,7 +29,7 @@ class SubsetRetriever(Retriever):
         device: Where the queries are.
     """
 
-    options = {"refine_factor": Option(None, "times k candidates that are ranked by their keys", int, 1)}  # noqa: RUF012
+    options = {"refine_factor": Option(None, "times k candidates that are ranked by their keys", int, 1)}
 
     def __init__(
         self,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from knn_seq.corpus import Corpus, SentencePair, open_corpus
-from knn_seq.errors import KnnSeqError
+from knn_seq.corpus import CorpusLike, SentencePair, open_corpus
+from knn_seq.errors import DamagedFile, InvalidSetting
 from knn_seq.models import PairTokenizer, TokenPair
 
 log = logging.getLogger(__name__)
@@ -30,30 +31,33 @@ class TranslationMemory:
 
     def __init__(self, texts: Sequence[tuple[str, str]]) -> None:
         if not texts:
-            raise KnnSeqError("There is no sentence pair in the translation memory.")
+            raise InvalidSetting("There is no sentence pair in the translation memory.")
         self.texts = texts
 
     @classmethod
-    def open(cls, corpus: str | Path | Corpus) -> TranslationMemory:
-        """Read a corpus; bad lines are left out.
-
-        Args:
-            corpus: A TSV or JSON-lines file with both sides (gzipped or not), or an opened corpus.
-        """
-        if not isinstance(corpus, Corpus):
-            corpus = open_corpus(corpus)
+    def open(
+        cls,
+        corpus: CorpusLike | None = None,
+        source: str | Path | None = None,
+        target: str | Path | None = None,
+        columns: Sequence[int | str] | None = None,
+        format: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> TranslationMemory:
+        """Read a corpus, which is given as to `open_corpus`; bad sentence pairs are left out."""
+        opened = open_corpus(corpus, source, target, columns, format, options)
         texts: list[tuple[str, str]] = []
         rejected: Counter[str] = Counter()
-        for line in corpus:
-            if isinstance(line, SentencePair):
-                texts.append((line.source, line.target))
+        for unit in opened:
+            if isinstance(unit, SentencePair):
+                texts.append((unit.source, unit.target))
             else:
-                rejected[line.reason] += 1
+                rejected[unit.reason] += 1
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items())
         if not texts:
-            raise KnnSeqError(f"There is no usable sentence pair in {corpus.describe()} ({reasons or 'it is empty'}).")
+            raise DamagedFile(f"There is no usable sentence pair in {opened.describe()} ({reasons or 'it is empty'}).")
         if rejected:
-            log.info("%s lines were left out: %s.", f"{rejected.total():,}", reasons)
+            log.info("%s sentence pairs were left out: %s.", f"{rejected.total():,}", reasons)
         return cls(texts)
 
     def token_pairs(self, numbers: Sequence[int], tokenizer: PairTokenizer) -> list[TokenPair]:

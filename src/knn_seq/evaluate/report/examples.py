@@ -8,8 +8,8 @@ from functools import cache
 from typing import NamedTuple
 
 from knn_seq.evaluate.comparison import Comparison, System
-from knn_seq.evaluate.report.words import around_word, words_of
 from knn_seq.explain import Explanation, TokenExplanation, explain
+from knn_seq.explain.words import around_word, words_of
 from knn_seq.translator import Translator
 
 NEIGHBOURS = 3

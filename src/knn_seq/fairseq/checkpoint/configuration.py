@@ -39,8 +39,8 @@ class FairseqConfig(PreTrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "fairseq_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 - the library's own convention
-    attribute_map = {  # noqa: RUF012
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
         "hidden_size": "decoder_embed_dim",
         "num_attention_heads": "decoder_attention_heads",
         "num_hidden_layers": "decoder_layers",

@@ -22,8 +22,8 @@ class FirefoxConfig(PreTrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "firefox_marian"
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 - the library's own convention
-    attribute_map = {  # noqa: RUF012
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
         "hidden_size": "d_model",
         "num_attention_heads": "attention_heads",
         "num_hidden_layers": "encoder_layers",

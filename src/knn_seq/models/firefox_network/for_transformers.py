@@ -42,7 +42,7 @@ class FirefoxForTranslation(PreTrainedModel, GenerationMixin, FirefoxParts):  # 
     main_input_name = "input_ids"
     base_model_prefix = ""
     _supports_sdpa = True
-    _tied_weights_keys = {  # noqa: RUF012 - the library's own convention
+    _tied_weights_keys = {
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
         "lm_head.weight": "shared.weight",

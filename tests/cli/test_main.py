@@ -20,14 +20,17 @@ def held_out(tmp_path_factory, number_corpus):
 
 def test_build_translate_evaluate_info(knn_seq, save_model, number_corpus, held_out, tmp_path):
     store = tmp_path / "store"
-    code, out, err = knn_seq("build", store, "--model", save_model(), "--corpus", number_corpus, "--index", "Flat")
+    code, out, err = knn_seq(
+        "build", store, "--model", save_model(), "--corpus", number_corpus, "--index-recipe", "Flat"
+    )
     assert code == 0, err
     assert "entries" in out
     assert "keys: " in err  # not a terminal: plain lines with a rate
     assert "tokens/s" in err
 
-    code, out, _ = knn_seq("build", store, "--model", save_model(), "--corpus", number_corpus, "--index", "Flat")
-    assert (code, "nothing was done" in out) == (0, True)
+    same = ("build", store, "--model", save_model(), "--corpus", number_corpus, "--index-recipe", "Flat")
+    code, _, err = knn_seq(*same)
+    assert (code, "nothing was done" in err) == (0, True)
 
     (tmp_path / "in.txt").write_text("5 6 7\n\n8 9\n")
     options = ("--input", tmp_path / "in.txt", "--max-length", 9, "--quiet")
@@ -73,13 +76,16 @@ def test_bad_input_is_one_sentence_and_exit_code_2(knn_seq, save_model, number_c
         (("build", tmp_path / "s", *model, "--corpus", tmp_path / "folder"), "does not tell its format"),
         (("build", tmp_path / "s", *model, "--corpus", tmp_path / "words.xyz"), "does not tell its format"),
         (("build", tmp_path / "s", *model, "--corpus", number_corpus, "--columns", "1,9"), "no usable sentence pair"),
-        (("build", tmp_path / "t", *model, "--corpus", number_corpus, "--index", "IVF,Nonsense"), "IVF,Nonsense"),
+        (
+            ("build", tmp_path / "t", *model, "--corpus", number_corpus, "--index-recipe", "IVF,Nonsense"),
+            "IVF,Nonsense",
+        ),
         (("build", tmp_path / "s", "--model", "no/such-model", "--corpus", number_corpus), "There is no model"),
         (("build", tmp_path / "s", "--model", "firefox:xx-yy", "--corpus", number_corpus), "pt-en"),
-        (("build", tmp_path / "s", "--model", "martian:x", "--corpus", number_corpus), "no models 'martian'"),
+        (("build", tmp_path / "s", "--model", "martian:x", "--corpus", number_corpus), "no model backend 'martian'"),
         (("build", tmp_path / "s", *model, "--corpus", number_corpus, "--device", "abacus"), "cannot be used here"),
         (("build", tmp_path / "s", *model, "--corpus", number_corpus, "--key", "nowhere"), "nowhere"),
-        (("build", store, *model, "--corpus", number_corpus, "--index", "HNSW32"), "another index"),
+        (("build", store, *model, "--corpus", number_corpus, "--index-recipe", "HNSW32"), "another index"),
         (("translate", tmp_path / "nothing"), "is not a datastore"),
         (("translate", store, "--input", tmp_path / "none.txt"), "cannot be read"),
         (("translate", store, "--input", tmp_path / "latin.txt"), "not UTF-8"),

@@ -18,7 +18,7 @@ SETTINGS = ("-k", 6, "--temperature", 30, "--weight", 0.7)
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, save_model, number_corpus):
     path = tmp_path_factory.mktemp("explained") / "store"
-    options = {"index": "Flat", "sentences": "bm25", "codes": "Flat", "calibration_sentences": 0, "quiet": True}
+    options = {"index_recipe": "Flat", "sentence_search": "bm25", "codes": "Flat", "calibration_sentences": 0}
     return Datastore.build(path, save_model(), number_corpus, **options)
 
 
@@ -29,7 +29,7 @@ def explained(knn_seq, tmp_path):
     def run(searched, *options, shown=None, lines=LINES):
         (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
         common = ("--input", tmp_path / "in.txt", "--max-length", 9, "-q", *SETTINGS)
-        explaining = ("--explain",) if shown is None else ("--explain", "--explain-neighbours", shown)
+        explaining = ("--explain", "json") if shown is None else ("--explain", "json", "--explain-neighbours", shown)
         code, out, err = knn_seq("translate", *searched, *common, *options, *explaining)
         assert (code, err) == (0, "")
         code, texts, err = knn_seq("translate", *searched, *common, *options)
@@ -44,7 +44,7 @@ def test_a_line_for_each_line_with_figures_that_add_up(explained, store, save_mo
     searched = {
         "full": (store.path,),
         "subset": (store.path, "--retriever", "subset", "--subset-size", 20),
-        "memory": ("--memory", number_corpus, "--model", save_model(), "--combiner", "fixed"),
+        "memory": ("--translation-memory", number_corpus, "--model", save_model(), "--combiner", "fixed"),
         "ensemble": (store.path, "--ensemble", save_model("marian", 1)),
         "distance": (store.path, "--combiner", "distance"),
     }[kind]
@@ -64,9 +64,9 @@ def test_a_line_for_each_line_with_figures_that_add_up(explained, store, save_mo
             mixture = token["weight"] * token["neighbour_probability"]
             mixture += (1 - token["weight"]) * token["model_probability"]
             assert token["probability"] == pytest.approx(mixture, abs=1e-5)
-            own = [n["share"] for n in token["neighbours"] if n["token"] == token["token"]]
+            own = [n["probability"] for n in token["neighbours"] if n["token"] == token["token"]]
             assert token["neighbour_probability"] == pytest.approx(sum(own), abs=1e-5)
-            every = [n["share"] for n in token["neighbours"]]
+            every = [n["probability"] for n in token["neighbours"]]
             assert sum(every) == pytest.approx(1 if every else 0, abs=1e-4)
             for neighbour in token["neighbours"]:
                 assert (neighbour["source"], neighbour["target"]) == pairs[neighbour["sentence"]]
@@ -89,7 +89,7 @@ def test_fewer_neighbours_are_written_and_the_figures_stay(explained, store):
 
 def test_eight_neighbours_unless_told_otherwise(explained, store):
     objects, _ = explained((store.path,), "-k", 12, lines=["5 6 7"])
-    assert {len(token["neighbours"]) for token in objects[0]["tokens"]} == {translate.NEIGHBOURS} == {8}
+    assert {len(token["neighbours"]) for token in objects[0]["tokens"]} == {translate.NEIGHBOURS["json"]} == {8}
 
 
 def test_alternatives_stand_in_the_line_of_the_best(explained, store):
@@ -140,8 +140,17 @@ def test_letters_are_written_as_they_are(knn_seq, save_model, tmp_path):
     memory = tmp_path / "memory.tsv"
     memory.write_text("5 6 naïve\t7 8 日本\n9\t10\n", encoding="utf-8")
     (tmp_path / "in.txt").write_text('5 6 "é"\n', encoding="utf-8")
-    searched = ("--memory", memory, "--model", save_model(), "--input", tmp_path / "in.txt", "--max-length", 4)
-    code, out, err = knn_seq("translate", *searched, *SETTINGS, "--explain", "-q")
+    searched = (
+        "--translation-memory",
+        memory,
+        "--model",
+        save_model(),
+        "--input",
+        tmp_path / "in.txt",
+        "--max-length",
+        4,
+    )
+    code, out, err = knn_seq("translate", *searched, *SETTINGS, "--explain", "json", "-q")
     assert code == 0, err
     assert "naïve" in out
     assert "日本" in out
@@ -151,12 +160,26 @@ def test_letters_are_written_as_they_are(knn_seq, save_model, tmp_path):
 def test_mistakes_are_one_sentence_and_exit_code_2(knn_seq, store):
     cases = [
         (("--explain-neighbours", 3), "give --explain as well"),
-        (("--explain", "--explain-neighbours", -1), "must be at least 0, not -1"),
-        (("--explain", "--explain-neighbours", "many"), "invalid int"),
-        (("--explain", "--weight", 2), "weight must lie"),
+        (("--explain", "json", "--explain-neighbours", -1), "must be at least 0, not -1"),
+        (("--explain", "json", "--explain-neighbours", "many"), "invalid int"),
+        (("--explain", "json", "--weight", 2), "weight must lie"),
     ]
     for options, sentence in cases:
         code, out, err = knn_seq("translate", store.path, *options, "-q")
         assert (code, out) == (2, ""), (options, err)
         assert sentence in err
         assert err.count("\n") == 1
+
+
+def test_explanations_to_read(knn_seq, store, tmp_path):
+    (tmp_path / "in.txt").write_text("5 6 7\n\n")
+    options = ("--input", tmp_path / "in.txt", "--max-length", 9, "-q", *SETTINGS)
+    code, out, err = knn_seq("translate", store.path, *options, "--explain", "text")
+    assert (code, err) == (0, "")
+    [line] = [line for line in out.splitlines() if line.startswith("translation")]
+    assert line.split(maxsplit=1)[1] == knn_seq("translate", store.path, *options)[1].splitlines()[0]
+    assert "     source  5 6 7\n" in out
+    assert "    example  (" in out
+    changed = [line for line in out.splitlines() if line.startswith("    changed")]
+    assert changed
+    assert all(" for the model's " in line for line in changed)

@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 
-from knn_seq.build.subset import prepare_subsets
+from knn_seq.build.subset import prepare_subset
 from knn_seq.cli.systems import parse_systems
 from knn_seq.datastore import Datastore
+from knn_seq.decoding import store_settings
 from knn_seq.errors import KnnSeqError
 from knn_seq.models import load_model
 from knn_seq.settings import BuildSettings, SearchSettings
@@ -20,9 +21,10 @@ def store(number_store, tmp_path_factory):
     """A datastore with subsets, and with settings that were tuned for them."""
     path = tmp_path_factory.mktemp("evaluate") / "store"
     shutil.copytree(number_store.path, path)
-    prepare_subsets(path, load_model(number_store.model_settings), BuildSettings(sentences="bm25"), quiet=True)
+    prepare_subset(path, load_model(number_store.model_settings), BuildSettings(sentence_search="bm25"))
     store = Datastore(path)
-    store.keep_tuned(SearchSettings(retriever="subset", subset_size=9, k=3, temperature=7.0), as_default=False)
+    tuned = SearchSettings(retriever="subset", subset_size=9, k=3, temperature=7.0)
+    store_settings(store, tuned, as_default=False)
     return store
 
 
@@ -39,7 +41,7 @@ def test_systems_side_by_side(knn_seq, store, held_out, tmp_path):
         "evaluate",
         *(store.path, "--test", held_out, "--json", tmp_path / "figures.json", "--metrics", "chrF", "-q"),
         *(part for system in systems for part in ("--system", system)),
-        *("--beam-size", 1, "--max-length", 8, "--sure", 0.9),
+        *("--beam-size", 1, "--max-length", 8, "--confidence-threshold", 0.9),
     )
     assert code == 0, err
     assert [line.split("  ")[0] for line in out.splitlines()[1:-1]] == ["base", *systems[:3], "copy"]
@@ -51,7 +53,7 @@ def test_systems_side_by_side(knn_seq, store, held_out, tmp_path):
     settings = {system["name"]: system["settings"] for system in report["systems"]}
     assert settings["base"] == {"weight": 0.0}
     own = store.search_settings
-    common = {"combiner": "fixed", "sure": 0.9}
+    common = {"combiner": "fixed", "confidence_threshold": 0.9}
     assert settings["full"] == common | {
         "retriever": "full",
         "k": own.k,
@@ -99,8 +101,11 @@ def test_how_systems_are_written():
         "n 64": {"retriever": "subset", "sample": True},
     }
     # Indexes are named after their recipes, which have commas and may have colons.
-    assert parse_systems(["index=IVF64,PQ16,Refine(keys),nprobe=4", "index=usearch:f16,k=3"]) == {
-        "index=IVF64,PQ16,Refine(keys),nprobe=4": {"index": "IVF64,PQ16,Refine(keys)", "nprobe": 4},
+    assert parse_systems(["index=IVF64,PQ16,Refine(keys),index.nprobe=4", "index=usearch:f16,k=3"]) == {
+        "index=IVF64,PQ16,Refine(keys),index.nprobe=4": {
+            "index": "IVF64,PQ16,Refine(keys)",
+            "index_options": {"nprobe": "4"},
+        },
         "index=usearch:f16,k=3": {"index": "usearch:f16", "k": 3},
     }
 
@@ -133,7 +138,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2_before_anything_is_translated
         ((*given, "--json", tmp_path / "no" / "x.json"), "does not exist"),
         ((*given, "--html", tmp_path / "no" / "x.html"), "does not exist"),
         ((*given, "--html", tmp_path / "folder"), "it is a folder"),
-        ((*given, "--metrics", "bleu,meteor"), "no metrics 'meteor'"),
+        ((*given, "--metrics", "bleu,meteor"), "no metric 'meteor'"),
         ((*given, "--metrics", ""), "no metrics ''"),
         ((*given, "--comet-model", "x"), "name it among --metrics"),
         ((*given, "--system", "k=many"), "k must be a whole number"),

@@ -9,11 +9,10 @@ import pytest
 from tiny_models import make_model
 
 from knn_seq.datastore import Datastore
-from knn_seq.likelihood import Reference, predictions
-from knn_seq.likelihood.calibrate import calibrate, most_likely
-from knn_seq.models import Source, TokenPair, load_model
-from knn_seq.retrieve.memory import MemoryRetriever
-from knn_seq.settings import BuildSettings, SearchSettings
+from knn_seq.decoding import KnnDecoder
+from knn_seq.likelihood import calibrate, predictions
+from knn_seq.models import TokenPair
+from knn_seq.settings import SearchSettings
 from knn_seq.storage.translation_memory import TranslationMemory
 
 SENTENCES = 24
@@ -31,7 +30,8 @@ def slow_calibration(store, model, combiner):
     tokens = []
     for row in sample:
         target = store.values[row].tolist()
-        queries, log_probs, *_ = model.score([TokenPair(store.sources[row].tolist(), target)])
+        queries, distributions = model.score([TokenPair(store.sources[row].tolist(), target)])
+        log_probs = distributions[range(len(target)), target]
         others = np.flatnonzero(sentence_of != row)
         for query, token, log_prob in zip(queries.double().numpy(), target, log_probs.tolist(), strict=True):
             distances = ((keys[others] - query) ** 2).sum(axis=1)
@@ -70,34 +70,24 @@ def store(tmp_path_factory, save_model):
     folder = tmp_path_factory.mktemp("calibration")
     (folder / "train.tsv").write_text("".join(lines))
     return Datastore.build(
-        folder / "store", save_model(), folder / "train.tsv", index="Flat", quiet=True, calibration_sentences=SENTENCES
+        folder / "store", save_model(), folder / "train.tsv", index_recipe="Flat", calibration_sentences=SENTENCES
     )
 
 
 @pytest.mark.parametrize("combiner", ["fixed", "distance"])
 def test_the_choice_is_the_most_likely(store, combiner):
-    model = load_model(store.model_settings)
-    search = SearchSettings(combiner=combiner)
-    got = calibrate(store, model, BuildSettings(calibration_sentences=SENTENCES), True, search)
-    k, temperature, weight, median = slow_calibration(store, model, combiner)
-    assert (got["retriever"], got["combiner"]) == ("full", combiner)
+    decoder = KnnDecoder(store, store.load_model())
+    got = calibrate(decoder, SearchSettings(combiner=combiner), SENTENCES)
+    k, temperature, weight, median = slow_calibration(store, decoder.model, combiner)
     assert (got["k"], got["temperature"], got["weight"]) == (k, pytest.approx(temperature, rel=0.011), weight)
     assert got["median_distance"] == pytest.approx(median, rel=1e-3)
     if combiner == "fixed":
-        assert got == store.manifest.defaults
-        assert got == calibrate(store, model, BuildSettings(calibration_sentences=SENTENCES), True)
+        assert {"retriever": "full", "combiner": "fixed", **got} == store.manifest.defaults
 
 
-def test_without_a_sample_the_defaults_stay(store):
-    model = load_model(store.model_settings)
-    got = calibrate(store, model, BuildSettings(calibration_sentences=0), True)
-    assert got == {"retriever": "full", "combiner": "fixed", "k": 16, "temperature": 100.0, "weight": 0.5}
-
-
-def sample_of(model, memory, chosen):
-    sources, targets = zip(*(memory.texts[number] for number in chosen), strict=True)
-    tokens = zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True)
-    return [Reference(Source(memory.texts[n][0], s), t, n) for n, (s, t) in zip(chosen, tokens, strict=True)]
+def test_without_a_sample_the_defaults_stay(tmp_path, save_model, number_corpus):
+    store = Datastore.build(tmp_path / "store", save_model(), number_corpus, calibration_sentences=0)
+    assert store.search_settings == SearchSettings()
 
 
 def random_memory(copies):
@@ -107,32 +97,29 @@ def random_memory(copies):
     return TranslationMemory([(f"4 {source}", target) for source, target in sides for _ in range(copies)])
 
 
+def memory_settings(combiner):
+    return SearchSettings(retriever="memory", combiner=combiner)
+
+
 @pytest.mark.parametrize("combiner", ["fixed", "distance"])
-def test_a_sentence_does_not_vouch_for_itself(combiner):
-    model = make_model("marian")
-    found = {}
+def test_a_sentence_is_not_predicted_from_itself(combiner):
+    model, found = make_model("marian"), {}
     for copies in (1, 2):
-        memory = random_memory(copies)
-        retriever = MemoryRetriever.open(memory, SearchSettings(), model)
-        found[copies] = most_likely(
-            retriever, memory.locate, model, sample_of(model, memory, range(0, 20 * copies, copies)), combiner, True
-        )
+        decoder = KnnDecoder(random_memory(copies), model)
+        found[copies] = calibrate(decoder, memory_settings(combiner), 20 * copies)
     assert found[1]["weight"] < 0.8
     assert found[2]["weight"] == 0.9  # the copy is another sentence
 
 
 def test_every_retriever_gets_the_rows_of_its_batch(monkeypatch):
     """Batches of several sentences give what sentences one at a time give."""
-    model, memory = make_model("marian"), random_memory(2)
-    retriever = MemoryRetriever.open(memory, SearchSettings(), model)
-    sample = sample_of(model, memory, range(12))
-    together = most_likely(retriever, memory.locate, model, sample, "distance", True)
+    decoder = KnnDecoder(random_memory(2), make_model("marian"))
+    together = calibrate(decoder, memory_settings("distance"), 12)
     monkeypatch.setattr(predictions, "SCORE_TOKENS", 1)
-    assert most_likely(retriever, memory.locate, model, sample, "distance", True) == together
+    assert calibrate(decoder, memory_settings("distance"), 12) == together
 
 
 def test_nothing_found_is_nothing_chosen():
-    model, memory = make_model("marian"), TranslationMemory([("5 6", "7 8"), ("9", "10")])
-    retriever = MemoryRetriever.open(memory, SearchSettings(), model)
-    assert most_likely(retriever, memory.locate, model, sample_of(model, memory, [0, 1]), "distance", True) == {}
-    assert most_likely(retriever, memory.locate, model, [], "distance", True) == {}
+    decoder = KnnDecoder(TranslationMemory([("5 6", "7 8"), ("9", "10")]), make_model("marian"))
+    assert calibrate(decoder, memory_settings("distance"), 2) == {}
+    assert calibrate(decoder, memory_settings("distance"), 0) == {}

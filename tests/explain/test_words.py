@@ -11,7 +11,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.evaluate.report.words import around_word, words_of
+from knn_seq.explain.words import around_word, words_of
 from knn_seq.fairseq.checkpoint.subwords import BytePairs
 from knn_seq.fairseq.checkpoint.tokenizer import FairseqTokenizer, Moses, Side
 from knn_seq.fairseq.dictionary import Dictionary
