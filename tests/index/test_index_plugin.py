@@ -93,7 +93,7 @@ def test_an_installed_index_is_found_by_name(tmp_path):
 
 
 @pytest.mark.usefixtures("package")
-def test_its_own_options_work_in_every_command(number_store, tmp_path, knn_seq):
+def test_its_own_options_work_in_every_command(number_store, tmp_path, knn_seq, monkeypatch):
     store = shutil.copytree(number_store.path, tmp_path / "store")
     command = ("index", store, "--index-recipe", "list", "--index-option", "scale=2", "-q")
     code, _, err = knn_seq(*command)
@@ -108,8 +108,15 @@ def test_its_own_options_work_in_every_command(number_store, tmp_path, knn_seq):
     assert recall("--index-option", "newest=5") < recall() == 1.0
     (tmp_path / "in.txt").write_text("5 6 7\n9 10 11 12\n")
     translate = ("translate", store, "--input", tmp_path / "in.txt", "-q", "--index", "list", "--weight", 0.9)
-    assert knn_seq(*translate)[0] == 0
-    assert knn_seq(*translate, "--index-option", "newest=1")[1] != knn_seq(*translate)[1]
+    searched = []
+    search = INDEXES.get("list")._search
+    monkeypatch.setattr(
+        INDEXES.get("list"),
+        "_search",
+        lambda self, queries, k, options: searched.append(options) or search(self, queries, k, options),
+    )
+    assert knn_seq(*translate, "--index-option", "newest=7")[0] == 0
+    assert {(options["newest"], options["scale"]) for options in searched} == {(7, 2.0)}
     for option, sentence in (
         ("newest=0", "The index 'list' takes as its option 'newest' a whole number from 1 on"),
         ("oldest=1", "The index 'list' has no option 'oldest': it has newest, scale"),

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq import KnnSeqError
-from knn_seq.subset import padded
 from knn_seq.index.torch import TorchIndex
+from knn_seq.subset import padded
 from knn_seq.subset.padded import PaddedKeys, SentenceKeys
 
 DISTANCE_METRICS = ["l2", "ip", "cosine"]

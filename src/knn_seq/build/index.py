@@ -181,8 +181,8 @@ class _IndexBuilder:
             raise InvalidSetting(
                 f"An index '{self.index.recipe or self.type}' of {len(self.keys):,} keys takes about "
                 f"{format_bytes(self.expected_bytes)}, and {format_bytes(int(allowed))} are allowed: allow more "
-                "(--memory-limit), choose 'auto', or a recipe with inverted lists and no fast-scan codes, which stays on "
-                "disk (--index-recipe)."
+                "(--memory-limit), choose 'auto', or a recipe with inverted lists and no fast-scan codes, which "
+                "stays on disk."
             )
         return True
 

@@ -58,10 +58,6 @@ class OPQ:
             rotation = left @ right
         return cls(rotation, ProductQuantizer.train(points @ rotation.T, subspaces, bits, seed=seed, start=quantizer))
 
-    def transform(self, points: Tensor) -> Tensor:
-        """The rotated points, (n, transformed dimension)."""
-        return points @ self.rotation.T
-
 
 def _balanced(pca: PCA, subspaces: int, dimension: int) -> Tensor:
     """Principal directions dealt out so that the product of variances is about the same in every subspace."""

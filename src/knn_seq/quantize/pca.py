@@ -33,7 +33,3 @@ class PCA:
             covariance.addmm_(centred.T, centred)
         variances, directions = torch.linalg.eigh(covariance / (len(points) - 1))
         return cls(mean.float(), directions.T.flip(0).float(), variances.flip(0).clamp(min=0).float())
-
-    def transform(self, points: Tensor, dimension: int | None = None) -> Tensor:
-        """The points, (n, dimension), along the first directions."""
-        return (points - self.mean) @ self.directions[:dimension].T

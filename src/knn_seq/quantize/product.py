@@ -65,11 +65,6 @@ class ProductQuantizer:
             vectors[block] = self.centroids[columns, codes[block].long()].flatten(1)
         return vectors
 
-    def error(self, points: Tensor) -> float:
-        """The mean squared distance between points, (n, dimension), and what their codes stand for."""
-        nearest = nearest_centroids(_split(points, self.subspaces), self.centroids)
-        return nearest.distances.sum(0).mean(dtype=torch.float64).item()
-
 
 def _split(points: Tensor, subspaces: int) -> Tensor:
     """(subspaces, n, dimension of a subspace), each subspace's rows together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,8 +75,14 @@ class AdaptiveProbe:
         arrays = [np.ascontiguousarray(each) for each in (points, lists, distances)]  # held while faiss reads them
         query_pointer, list_pointer, distance_pointer = map(faiss.swig_ptr, arrays)
         found = faiss.swig_ptr(numbers), faiss.swig_ptr(ids)
-        parameters = faiss.SearchParametersIVF(nprobe=lists.shape[1])
+        parameters = _visiting(lists.shape[1])
         self.ivf.search_preassigned_c(
             len(points), query_pointer, k, list_pointer, distance_pointer, *found, False, parameters
         )
         return numbers, ids
+
+
+@lru_cache(maxsize=64)
+def _visiting(nprobe: int) -> Any:
+    """faiss's parameters of a search of so many lists; making them takes as long as a tenth of a small search."""
+    return faiss.SearchParametersIVF(nprobe=nprobe)

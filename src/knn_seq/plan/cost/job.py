@@ -120,10 +120,6 @@ class Job:
             "encode": self.entries * coded,
         }
 
-    def writing(self) -> Work:
-        """The index goes to the disk once."""
-        return {"write": self.index_bytes}
-
     def merging(self) -> Work:
         """Parts are read again, put together and, if they are for fast-scan, interleaved."""
         return {"merge": self.entries * self.bytes_per_entry}
