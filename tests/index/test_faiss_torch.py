@@ -94,8 +94,8 @@ def test_torch_continues_adding_after_a_search(keys):
     [("IVF32,PQ8", True), ("IVF32,PQ16x4fs", False), ("HNSW8", False), ("L2norm,IVF32,PQ8", False)],
 )
 def test_torch_takes_over_where_it_is_faster_and_can(recipe, expected, keys, monkeypatch):
-    monkeypatch.setattr("knn_seq.index.faiss_library.adding.fastest", lambda usual, way, others: next(iter(others)))
-    monkeypatch.setattr("knn_seq.index.faiss_library.adding.RACE_WORK", 0)
+    monkeypatch.setattr("knn_seq.index.faiss_library.adding.fastest", lambda methods: list(methods)[1])
+    monkeypatch.setattr("knn_seq.index.faiss_library.adding.TRIAL_WORK", 0)
     index = FaissIndex(DIMENSION, recipe=recipe)
     index.train(keys)
     assert (TorchAdder.for_index(index.index, "cpu", torch.from_numpy(keys)) is not None) == expected

@@ -58,7 +58,8 @@ def test_the_default_index_changes_and_others_are_removed(knn_seq, store):
     assert (code, "is the default index" in err) == (2, True)
     assert knn_seq("index", store.path, "--name", "default", "--as-default")[0] == 0
     assert names(store) == (["default", "SQ8"], "default")
-    assert knn_seq("index", store.path, "--remove", "SQ8") == (0, "", "")
+    code, out, _ = knn_seq("index", store.path, "--remove", "SQ8")
+    assert (code, out) == (0, f"The index 'SQ8' of {store.path} is removed.\n")
     assert names(store) == (["default"], "default")
     assert not (store.path / "index" / "SQ8").exists()
     assert (store.path / "index" / "default").exists()
