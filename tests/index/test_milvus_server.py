@@ -12,7 +12,6 @@ import knn_seq.outage as outage
 import numpy as np
 import pytest
 import torch
-from knn_seq.index.manage import remove_index
 from milvus_server import USER, free_address, start_or_skip
 from test_search_index import exact, vectors
 
@@ -74,9 +73,9 @@ def store(server, tmp_path_factory, save_model, number_corpus):
     return path
 
 
-def recall(index, keys, queries, k=16):
+def recall(index, keys, queries, k=16, **options):
     _, expected = exact(keys, queries, k, "l2")
-    found = index.search(queries, k).ids.numpy()
+    found = index.search(queries, k, options).ids.numpy()
     return np.mean([len(set(a) & set(b)) / k for a, b in zip(found, expected, strict=True)])
 
 
@@ -100,10 +99,8 @@ def test_a_graph_finds_nearly_all(indexes, clusters):
 
 def test_codes_find_most_and_fewer_lists_less(indexes, clusters):
     index = indexes["IVF_PQ(nlist=16,m=16)", "l2"]
-    index.options["nprobe"] = 16
-    best = recall(index, *clusters)
-    index.options["nprobe"] = 1
-    assert 0.3 < recall(index, *clusters) < best - 0.02
+    best = recall(index, *clusters, nprobe=16)
+    assert 0.3 < recall(index, *clusters, nprobe=1) < best - 0.02
     assert best >= 0.7
 
 
@@ -195,7 +192,7 @@ def test_an_index_that_is_removed_leaves_nothing_on_the_server(server, store, kn
     assert (code, err) == (0, "")
     assert "milvus" in Datastore(store).manifest.indexes  # its recipe cannot be the name of a folder
     assert len(collections(server) - before) == 1
-    remove_index(Datastore(store), "milvus")
+    Datastore(store).remove_index("milvus")
     assert collections(server) == before
 
 
@@ -231,20 +228,20 @@ def test_a_server_that_is_away_at_the_start(server, store, knn_seq, tmp_path, mo
     assert knn_seq(*ours)[1] != base
 
 
-def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, capsys):
+def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, caplog):
     """The last test: it kills the server."""
     options = {"temperature": 10.0, "weight": 0.6, "k": 8}
     monkeypatch.setattr(asking, "RETRY_SECONDS", 1.0)
     translator = Translator(store, **options)
     ours, base = translator.translate(SOURCES), translator.translate(SOURCES, weight=0.0)
-    retriever, searches = translator.retriever(), []
+    retriever, searches = translator.decoder.retriever(translator.decoder.settings()), []
     search = retriever.index.search
 
-    def killing(queries, k):
+    def killing(queries, k, options=None):
         searches.append(len(queries))
         if len(searches) == 3:
             server.kill()
-        return search(queries, k)
+        return search(queries, k, options)
 
     retriever.index.search = killing
     with pytest.raises(IndexUnavailable, match=f"Milvus at {server.address} does not answer"):
@@ -254,18 +251,17 @@ def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, caps
 
     # The same from the first batch on, and told once.
     assert translator.translate(SOURCES * 3, batch_size=4, on_index_failure="base") == base * 3
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said.startswith("knn-seq: Continuing without neighbours, for the index does not answer: Milvus at")
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("Continuing without neighbours, for the index does not answer: Milvus at")
 
     # It is asked again after a while, and then it is there.
     server.start()
     assert translator.translate(SOURCES, on_index_failure="base") == base
-    monkeypatch.setattr(outage, "ASK_AGAIN", 0.0)
-    translator._outages[None].asked_again = 0.0
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 0.0)
+    translator.decoder._outages[None].retry_at = 0.0
     end = time.monotonic() + 60
     while (translated := translator.translate(SOURCES, on_index_failure="base")) != ours and time.monotonic() < end:
         time.sleep(0.5)
     assert translated == ours
-    assert "answers again; going on with neighbours" in capsys.readouterr().err
+    assert caplog.messages[-1] == "The index answers again; continuing with neighbours."
     assert torch.equal(search(torch.zeros(1, 32), 4).ids >= 0, torch.ones(1, 4, dtype=torch.bool))
