@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import METRICS, default_recipe
+from knn_seq.index import DISTANCE_METRICS, default_recipe
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.plan.cost import Costs, Job, Search
 from knn_seq.plan.plan import INDEX_SHARE, MEASURED_RECALL, expected_recall, make_plan
@@ -50,7 +50,7 @@ def test_the_size_is_that_of_the_file(recipe, tmp_path):
 @given(
     entries=st.integers(1, 10**10),
     dimension=st.sampled_from([1, 31, 64, 256, 1024]),
-    metric=st.sampled_from(METRICS),
+    metric=st.sampled_from(DISTANCE_METRICS),
     memory=st.integers(10**6, 10**12),
     dtype=st.sampled_from(["float16", "float32"]),
 )

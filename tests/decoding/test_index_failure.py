@@ -44,43 +44,43 @@ def away(request, monkeypatch):
     return shut
 
 
-def test_it_is_an_error_unless_told_otherwise(translator, away):
+def test_it_is_an_error_by_default(translator, away):
     with pytest.raises(IndexUnavailable, match="server of the test"):
         translator.translate(SOURCES)
     assert away.asked == 1
 
 
-def test_the_model_goes_on_alone_and_says_so_once(translator, away, capsys):
+def test_the_model_decodes_alone_and_a_warning_says_so_once(translator, away, caplog):
     alone = translator.translate(SOURCES, on_index_failure="base")
     assert away.asked == 1
-    assert capsys.readouterr().err == (
-        "knn-seq: going on without neighbours, for the index is out of reach: The server of the test does not answer.\n"
-    )
+    assert caplog.messages == [
+        "Continuing without neighbours, for the index does not answer: The server of the test does not answer."
+    ]
     assert alone == translator.translate(SOURCES, weight=0.0)
     away.shut = False
     assert translator.translate(SOURCES, on_index_failure="base") == alone  # it is left alone for a while
 
 
-def test_it_is_asked_again_after_a_while(translator, away, capsys, monkeypatch):
-    monkeypatch.setattr(outage, "ASK_AGAIN", 0.0)
+def test_it_is_asked_again_after_a_while(translator, away, caplog, monkeypatch):
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 0.0)
     alone = translator.translate(SOURCES, on_index_failure="base")
     assert away.asked > 1
-    assert capsys.readouterr().err.count("\n") == 1
+    assert len(caplog.messages) == 1
     away.shut = False
     found = translator.translate(SOURCES, on_index_failure="base")
     assert found == translator.translate(SOURCES) != alone
-    assert capsys.readouterr().err == "knn-seq: the index answers again; going on with neighbours.\n"
+    assert caplog.messages[1:] == ["The index answers again; continuing with neighbours."]
     away.shut = True
-    translator._retrievers.clear()
+    translator.decoder._retrievers.clear()
     translator.translate(SOURCES, on_index_failure="base")
-    assert "going on without neighbours" in capsys.readouterr().err
+    assert caplog.messages[2].startswith("Continuing without neighbours")
 
 
-def test_explanations_go_on_alone_too(translator, away, capsys):
+def test_explanations_do_without_neighbours_too(translator, away, caplog):
     alone = translator.translate(SOURCES[:2], on_index_failure="base")
     explained = explain(translator, alone, on_index_failure="base")
-    assert all(not evidence.votes for each in explained for evidence in each.tokens)
-    assert capsys.readouterr().err.count("\n") == 1
+    assert all(not evidence.neighbours for each in explained for evidence in each.tokens)
+    assert len(caplog.messages) == 1
     with pytest.raises(IndexUnavailable, match="server of the test"):
         explain(translator, alone)
 
@@ -94,7 +94,7 @@ def test_other_mistakes_are_not_covered_up(translator, monkeypatch):
         translator.translate(SOURCES, on_index_failure="base")
 
 
-def test_an_index_that_is_away_does_not_shut_out_another(translator, monkeypatch, capsys):
+def test_an_index_that_is_away_does_not_shut_out_another(translator, monkeypatch):
     away = Away(FullRetriever.retrieve)
     monkeypatch.setattr(FullRetriever, "retrieve", lambda *arguments, **named: away(*arguments, **named))
     translator.translate(SOURCES, on_index_failure="base")
@@ -104,9 +104,12 @@ def test_an_index_that_is_away_does_not_shut_out_another(translator, monkeypatch
     assert found == translator.translate(SOURCES)
 
 
-def test_both_ways_share_what_is_opened(translator):
-    search, _ = translator.settings({"on_index_failure": "base"})
-    assert translator.decoder.retriever(search) is translator.decoder.retriever()
+def test_what_is_opened_serves_both_settings(translator):
+    opened = [
+        translator.decoder.retriever(translator.settings({"on_index_failure": choice})[0])
+        for choice in ("base", "error")
+    ]
+    assert opened[0] is opened[1]
 
 
 def test_only_the_two_are_possible(number_store, knn_seq):

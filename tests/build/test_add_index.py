@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from killed_build import add_index as reindex_in_a_process
+from killed_build import add_index as add_index_in_a_process
 from number_stores import store_of_keys
 
 import knn_seq.index.base
@@ -19,7 +19,7 @@ from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
 from knn_seq.errors import KnnSeqError
 from knn_seq.index import INDEXES, open_index
-from knn_seq.settings import SearchSettings
+from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder
 
 ENTRIES, DIMENSION = 20_000, 16
@@ -39,7 +39,7 @@ def store(tmp_path, number_store, keys):
 
 def searched(store: DatastoreFolder, name: str):
     fresh = DatastoreFolder(store.path)
-    return open_index(fresh, SearchSettings(index=name)).search(fresh.keys[::300], 8)
+    return open_index(fresh, name).search(fresh.keys[::300], 8)
 
 
 def shared(one, other) -> float:
@@ -52,14 +52,14 @@ def shared(one, other) -> float:
 )
 @pytest.mark.parametrize("part_entries", [3000, 8192])
 def test_an_index_in_parts_is_the_index_in_one(store, recipe, part_entries, monkeypatch):
-    add_index(store.path, recipe, "whole", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe=recipe), "one")
     monkeypatch.setattr(budget, "PART_ENTRIES", part_entries)
-    add_index(store.path, recipe, "parts", quiet=True)
-    add_index(store.path, "torch", "exact", quiet=True)
-    whole, parts, exact = (searched(store, name) for name in ("whole", "parts", "exact"))
+    add_index(store.path, BuildSettings(index_recipe=recipe), "parts")
+    add_index(store.path, BuildSettings(index_recipe="torch"), "exact")
+    one, parts, exact = (searched(store, name) for name in ("one", "parts", "exact"))
     graph = recipe in ("HNSW32", "usearch")  # which is not the same every time
-    assert shared(parts, exact) > shared(whole, exact) - 0.03 if graph else shared(parts, whole) > 0.98
-    assert sorted(path.name for path in (store.path / "index").iterdir()) == ["default", "exact", "parts", "whole"]
+    assert shared(parts, exact) > shared(one, exact) - 0.03 if graph else shared(parts, one) > 0.98
+    assert sorted(path.name for path in (store.path / "index").iterdir()) == ["default", "exact", "one", "parts"]
 
 
 @pytest.mark.parametrize(
@@ -68,28 +68,28 @@ def test_an_index_in_parts_is_the_index_in_one(store, recipe, part_entries, monk
 )
 def test_lists_that_are_larger_than_the_memory_stay_on_the_disk(store, recipe, memory, monkeypatch, capfd):
     monkeypatch.setattr(knn_seq.index.base, "TRAINING_COPIES", 1e-6)  # so that both are trained on the same sample
-    add_index(store.path, recipe, "memory", quiet=True)
-    add_index(store.path, recipe, "disk", memory=memory, quiet=True)
+    add_index(store.path, BuildSettings(index_recipe=recipe), "memory")
+    add_index(store.path, BuildSettings(index_recipe=recipe, memory_limit=memory), "disk")
     assert (store.path / "index" / "disk" / "lists.ivfdata").exists()
     assert not (store.path / "index" / "memory" / "lists.ivfdata").exists()
     near, there = searched(store, "memory"), searched(store, "disk")
     assert shared(near, there) > 0.98
     assert capfd.readouterr().out == ""  # where translations go
-    index = open_index(DatastoreFolder(store.path), SearchSettings(index="disk"))
+    index = open_index(DatastoreFolder(store.path), "disk")
     assert index.memory < 40_000
     with pytest.raises(KnnSeqError, match="cannot grow"):
         index.add(np.zeros((1, DIMENSION), np.float32))
 
 
 def test_a_datastore_that_moved_finds_its_lists(store, tmp_path):
-    add_index(store.path, "IVF16,Flat", "disk", memory="1MB", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe="IVF16,Flat", memory_limit="1MB"), "disk")
     before = searched(store, "disk")
     moved = store.path.rename(tmp_path / "moved")
     assert (searched(DatastoreFolder(moved), "disk").ids == before.ids).all()
 
 
 def test_lists_that_were_cut_are_refused(store):
-    add_index(store.path, "IVF16,Flat", "disk", memory="1MB", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe="IVF16,Flat", memory_limit="1MB"), "disk")
     lists = store.path / "index" / "disk" / "lists.ivfdata"
     with lists.open("r+b") as file:
         file.truncate(lists.stat().st_size // 2)
@@ -100,29 +100,29 @@ def test_lists_that_were_cut_are_refused(store):
 @pytest.mark.parametrize("recipe", ["Flat", "IVF16,PQ8x4fs", "HNSW32"])
 def test_what_has_to_lie_in_memory_and_is_too_large_is_refused(store, recipe):
     with pytest.raises(KnnSeqError, match=f"'{recipe}' of 20,000 keys takes about .* allow more"):
-        add_index(store.path, recipe, memory="100kB", quiet=True)
+        add_index(store.path, BuildSettings(index_recipe=recipe, memory_limit="100kB"))
     assert sorted(path.name for path in (store.path / "index").iterdir()) == ["default"]
 
 
 def test_an_index_is_called_after_its_recipe_and_becomes_the_default_when_asked(store):
-    assert add_index(store.path, "IVF16,Flat", quiet=True) == "IVF16,Flat"
+    assert add_index(store.path, BuildSettings(index_recipe="IVF16,Flat")) == "IVF16,Flat"
     assert DatastoreFolder(store.path).manifest.default_index == "default"
-    add_index(store.path, "IVF16,Flat", make_default=True, quiet=True)
+    add_index(store.path, BuildSettings(index_recipe="IVF16,Flat"), as_default=True)
     assert DatastoreFolder(store.path).manifest.default_index == "IVF16,Flat"
-    assert add_index(store.path, quiet=True) == "Flat"
+    assert add_index(store.path, BuildSettings()) == "Flat"
 
 
 def test_a_failed_replacement_leaves_the_index_that_was_there(store):
-    add_index(store.path, "IVF16,Flat", "mine", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe="IVF16,Flat"), "mine")
     before = searched(store, "mine")
     with pytest.raises(KnnSeqError, match="needs at least"):
-        add_index(store.path, "IVF30000,Flat", "mine", quiet=True)
+        add_index(store.path, BuildSettings(index_recipe="IVF30000,Flat"), "mine")
     assert (searched(store, "mine").ids == before.ids).all()
 
 
 def test_an_unfinished_datastore_is_not_indexed(tmp_path):
     with pytest.raises(KnnSeqError, match="is not a datastore"):
-        add_index(tmp_path / "nothing", quiet=True)
+        add_index(tmp_path / "nothing", BuildSettings())
 
 
 PLACES = [
@@ -140,36 +140,36 @@ PLACES = [
     ("recipe", "memory"), [("PCA8,IVF16,SQ8", "1GB"), ("IVF16,Flat", "1MB"), ("IVF16,PQ4x4fs", "1GB")]
 )
 @pytest.mark.parametrize(("place", "count"), PLACES, ids=lambda value: str(value).rsplit(":")[-1])
-def test_a_killed_index_goes_on(store, recipe, memory, place, count):
-    add_index(store.path, recipe, "new", memory=memory, quiet=True)
+def test_a_killed_index_resumes(store, recipe, memory, place, count):
+    add_index(store.path, BuildSettings(index_recipe=recipe, memory_limit=memory), "new")
     wanted = searched(store, "new")
-    killed = reindex_in_a_process(store.path, recipe, memory, 5000, place, count)
+    killed = add_index_in_a_process(store.path, recipe, memory, 5000, place, count)
     assert killed == -signal.SIGKILL
-    assert reindex_in_a_process(store.path, recipe, memory, 5000) == 0
+    assert add_index_in_a_process(store.path, recipe, memory, 5000) == 0
     assert shared(searched(store, "new"), wanted) > 0.98
     assert sorted(path.name for path in (store.path / "index").iterdir()) == ["default", "new"]
 
 
 def test_what_was_saved_is_not_done_again(store, monkeypatch):
-    assert reindex_in_a_process(store.path, "IVF16,SQ8", "1GB", 5000, "knn_seq.index.faiss/FaissIndex:save", 4) < 0
+    assert add_index_in_a_process(store.path, "IVF16,SQ8", "1GB", 5000, "knn_seq.index.faiss/FaissIndex:save", 4) < 0
     monkeypatch.setattr(budget, "PART_ENTRIES", 5000)
     added = []
     cls = INDEXES.get("faiss")
     add = cls.add
     monkeypatch.setattr(cls, "add", lambda self, keys, ids=None: (added.append(len(keys)), add(self, keys, ids))[1])
     monkeypatch.setattr(cls, "train", lambda self, sample: pytest.fail("trained again"))
-    add_index(store.path, "IVF16,SQ8", "new", memory="1GB", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe="IVF16,SQ8", memory_limit="1GB"), "new")
     assert sum(added) == 10_000  # two of four parts were saved
 
 
 @pytest.mark.parametrize("recipe", ["IVF16,SQ8", "IVF16,PQ4x4fs"])
-def test_parts_of_any_size_are_gone_on_with(store, recipe, monkeypatch):
+def test_parts_of_any_size_are_resumed(store, recipe, monkeypatch):
     """A large file is mapped when it is opened for searching; a build has to change it."""
     monkeypatch.setattr("knn_seq.index.faiss.MAPPED_BYTES", 1)
-    assert reindex_in_a_process(store.path, recipe, "1GB", 5000, "knn_seq.index.faiss/FaissIndex:save", 3) < 0
+    assert add_index_in_a_process(store.path, recipe, "1GB", 5000, "knn_seq.index.faiss/FaissIndex:save", 3) < 0
     monkeypatch.setattr(budget, "PART_ENTRIES", 5000)
-    add_index(store.path, recipe, "new", memory="1GB", quiet=True)
-    index = open_index(DatastoreFolder(store.path), SearchSettings(index="new"))
+    add_index(store.path, BuildSettings(index_recipe=recipe, memory_limit="1GB"), "new")
+    index = open_index(DatastoreFolder(store.path), "new")
     assert len(index) == ENTRIES
     with pytest.raises(KnnSeqError, match="mapped from disk cannot grow"):
         index.add(np.zeros((1, DIMENSION), np.float32))
@@ -206,7 +206,7 @@ def _peak(path: Path, budget: int, queue) -> None:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    add_index(path, "IVF256,Flat", "new", memory=budget, quiet=True)
+    add_index(path, BuildSettings(index_recipe="IVF256,Flat", memory_limit=budget), "new")
     stop.set()
     watcher.join()
     queue.put(highest[0] - before)
@@ -222,11 +222,11 @@ def _own_memory() -> int:
 def test_a_translator_takes_the_index_that_is_named(number_store, tmp_path):
     copied = tmp_path / "store"
     shutil.copytree(number_store.path, copied)
-    add_index(copied, "torch", "exact", quiet=True)
-    add_index(copied, "IVF4,Flat,Refine(keys)", "lists", quiet=True)
+    add_index(copied, BuildSettings(index_recipe="torch"), "exact")
+    add_index(copied, BuildSettings(index_recipe="IVF4,Flat,Refine(keys)"), "lists")
     from knn_seq import Translator
 
     translator = Translator(Datastore(copied), beam_size=1)
     wanted = translator.translate(["1 2 3"])
     assert translator.translate(["1 2 3"], index="exact") == wanted
-    assert translator.translate(["1 2 3"], index="lists", nprobe=4) == wanted
+    assert translator.translate(["1 2 3"], index="lists", index_options={"nprobe": 4}) == wanted

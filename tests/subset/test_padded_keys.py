@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq import KnnSeqError
-from knn_seq.index import padded
 from knn_seq.index.torch import TorchIndex
+from knn_seq.subset import padded
 from knn_seq.subset.padded import PaddedKeys, SentenceKeys
 
-METRICS = ["l2", "ip", "cosine"]
+DISTANCE_METRICS = ["l2", "ip", "cosine"]
 
 
 def reference(sentence, query, k, metric):
@@ -47,7 +47,7 @@ def random_sentences(seed, sizes, dimension, dtype=torch.float32, shift=0.0):
     dimension=st.integers(1, 9),
     rows=st.lists(st.integers(0, 4), max_size=12),
     k=st.integers(1, 30),
-    metric=st.sampled_from(METRICS),
+    metric=st.sampled_from(DISTANCE_METRICS),
     dtype=st.sampled_from([torch.float32, torch.float16]),
     exact=st.sampled_from([None, False]),
 )
@@ -76,7 +76,7 @@ def test_it_finds_what_a_slow_search_finds(seed, sizes, dimension, rows, k, metr
         assert not got.values[i, found:].any()
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 @pytest.mark.parametrize("shift", [0.0, 50.0])
 def test_a_sentence_alone_gives_the_same_bits(metric, shift):
     """Also for keys that lie close together far from the origin, where products lose their digits."""
@@ -92,7 +92,7 @@ def test_a_sentence_alone_gives_the_same_bits(metric, shift):
         assert torch.equal(got.values[0], together.values[row])
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_it_is_the_exact_index_for_each_sentence(metric):
     sentences = random_sentences(5, [400, 90], 32, shift=3.0)
     queries = torch.randn(12, 32) + 3.0
@@ -121,7 +121,7 @@ def test_a_key_that_the_product_hides_is_found(monkeypatch):
     keys = torch.cat([centre + 0.01 * torch.randn(100, 16, generator=generator) for centre in centres])
     ids = torch.arange(200)
     queries = keys[[3, 150]] + 1e-3
-    monkeypatch.setattr(padded, "SPARE", 0)
+    monkeypatch.setattr(padded, "EXTRA_CANDIDATES", 0)
     got = PaddedKeys([SentenceKeys(keys, ids, ids)]).search(queries, torch.tensor([0, 0]), 4)
     exact = (queries.unsqueeze(1) - keys).square().sum(dim=2)
     assert torch.equal(got.ids, exact.argsort(dim=1, stable=True)[:, :4])
@@ -134,7 +134,7 @@ def test_little_memory_changes_nothing(monkeypatch, numbers):
     rows = torch.tensor([2, 2, 2, 0, 2, 3, 0, 2, 1])
     queries = torch.randn(len(rows), 8)
     wanted = PaddedKeys(sentences).search(queries, rows, 9)
-    monkeypatch.setattr(padded, "NUMBERS", numbers)
+    monkeypatch.setattr(padded, "MAX_VALUES", numbers)
     got = PaddedKeys(sentences).search(queries, rows, 9)
     assert torch.equal(got.ids, wanted.ids)
     assert torch.equal(got.distances, wanted.distances)
@@ -162,7 +162,7 @@ def test_an_unknown_metric_is_refused():
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_products_in_half_precision_do_not_overflow(metric, exact):
     """As on a GPU: keys and queries so long that their products are beyond what float16 can hold."""
     [sentence] = random_sentences(3, [300], 64, torch.float16, shift=60.0)

@@ -13,42 +13,42 @@ from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library import faiss
 
-LEAST_SHARE = 8  # queries: for fewer a thread is not worth the wait for Python's lock; faiss deals them out by itself
+MIN_QUERIES_PER_THREAD = 8  # for fewer a thread is not worth the wait for Python's lock; faiss divides them by itself
 
 T = TypeVar("T")
-Found = tuple[NDArray[np.float32], NDArray[np.int64]]
-"""Distances and ids, (queries, k) each."""
+FaissResult = tuple[NDArray[np.float32], NDArray[np.int64]]
+"""Distances and ids, (queries, k) each, as faiss gives them; -1 is no id."""
 
 
-def side_by_side(work: Callable[[Iterable[T]], None], items: Sequence[T]) -> None:
-    """Do the work for all items, shared out among as many threads as faiss would use for a single one."""
+def run_in_threads(work: Callable[[Iterable[T]], None], items: Sequence[T]) -> None:
+    """Do the work for all items, divided among as many threads as faiss would use for a single one."""
     threads = min(faiss.omp_get_max_threads(), len(items))
     if threads <= 1:
         work(items)
         return
     # A thread of the pool waits for OpenMP less than one that starts others for a tenth of a millisecond of work.
     own, *others = (items[start::threads] for start in range(threads))
-    begun = [_pool(threads - 1).submit(work, share) for share in others]
+    running = [_pool(threads - 1).submit(work, part) for part in others]
     with one_thread():
         work(own)
-    for share in begun:
-        share.result()
+    for part in running:
+        part.result()
 
 
-def in_shares(search: Callable[[slice], Found], queries: int, k: int) -> Found:
-    """What a search finds for all queries, (queries, k), each of the threads with some of them if there are many."""
-    shares = min(faiss.omp_get_max_threads(), queries // LEAST_SHARE)
-    if shares <= 1:
+def search_in_threads(search: Callable[[slice], FaissResult], queries: int, k: int) -> FaissResult:
+    """What a search finds for all queries, (queries, k), divided among threads if there are many."""
+    parts = min(faiss.omp_get_max_threads(), queries // MIN_QUERIES_PER_THREAD)
+    if parts <= 1:
         return search(slice(0, queries))
-    bounds = [queries * number // shares for number in range(shares + 1)]
+    bounds = [queries * number // parts for number in range(parts + 1)]
     distances, ids = np.empty((queries, k), np.float32), np.empty((queries, k), np.int64)
 
     def search_each(numbers: Iterable[int]) -> None:
         for number in numbers:
-            share = slice(bounds[number], bounds[number + 1])
-            distances[share], ids[share] = search(share)
+            rows = slice(bounds[number], bounds[number + 1])
+            distances[rows], ids[rows] = search(rows)
 
-    side_by_side(search_each, range(shares))
+    run_in_threads(search_each, range(parts))
     return distances, ids
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-COMMAND = ("plan", "--tokens", "1e6", "--dim", 16, "--memory", "64MB", "--index", "IVF64,PQ4")
+COMMAND = ("plan", "--tokens", "1e6", "--dim", 16, "--memory-limit", "64MB", "--index-recipe", "IVF64,PQ4")
 
 
 def test_times_of_building_and_searching_are_told(knn_seq):
@@ -32,9 +32,17 @@ def test_workers(knn_seq):
 
 
 def test_keys_on_the_disk_are_named(knn_seq):
-    out = knn_seq("plan", "--tokens", "20M", "--dim", 16, "--memory", "600MB", "--index", "IVF64,PQ4x4fs,Refine(keys)")[
-        1
-    ]
+    out = knn_seq(
+        "plan",
+        "--tokens",
+        "20M",
+        "--dim",
+        16,
+        "--memory-limit",
+        "600MB",
+        "--index-recipe",
+        "IVF64,PQ4x4fs,Refine(keys)",
+    )[1]
     assert "% of the keys do not fit" in out
 
 
