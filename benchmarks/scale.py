@@ -48,7 +48,7 @@ REPEATS = 10  # of all queries in a round
 SIZES = (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 QUICK_SIZES = (25_000, 40_000, 60_000)
 DEFAULT_LARGEST = 10_000_000
-REFERENCE = 1_000_000  # whose recall larger indexes have to fetch, and whose cost they are compared with
+REFERENCE = 1_000_000  # whose recall larger indexes have to locate, and whose cost they are compared with
 GOAL = 2.0
 OTHERWISE: tuple[dict[str, int], ...] = (
     {},

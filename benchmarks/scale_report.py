@@ -44,7 +44,7 @@ CONSTANTS = {
     "visit": "searching: a code word of a list that is probed",
     "scan": "searching: a byte of codes",
     "rank": "searching: a number of a candidate's stored key",
-    "fetch": "searching: a candidate, for every doubling of the keys",
+    "locate": "searching: a candidate, for every doubling of the keys",
     "fetch": "searching: a candidate whose key comes from the disk",
     "merge": "merging: a byte that is read, put together and interleaved",
     "write": "writing: a byte",

@@ -74,7 +74,7 @@ def counted_search(job: Job, search: Search, cores: int) -> dict[str, float]:
     for query in range(search.queries):
         of_cores[query % cores].append(query)
     keys_of_list = job.entries // job.lists
-    done = dict.fromkeys(("call", "load", "compare", "walk", "visit", "scan", "rank", "fetch", "fetch"), 0.0)
+    done = dict.fromkeys(("call", "load", "compare", "walk", "visit", "scan", "rank", "locate", "fetch"), 0.0)
     done["call"] = 1
     cold = [1.0] * job.lists  # how likely it is that no query has visited a list
     for _ in max(of_cores, key=len):
@@ -88,7 +88,7 @@ def counted_search(job: Job, search: Search, cores: int) -> dict[str, float]:
         cold = [chance * (1 - search.nprobe / job.lists) for chance in cold]
         for candidate in range(search.k * search.refine_factor if job.ranked else 0):
             done["rank"] += job.dimension
-            done["fetch"] += math.log2(job.entries)
+            done["locate"] += math.log2(job.entries)
             done["fetch"] += candidate >= search.in_memory * search.k * search.refine_factor
     done["load"] = sum((1 - chance) * keys_of_list * job.code_bytes + 4 * job.transformed for chance in cold)
     return done
@@ -225,7 +225,7 @@ TRUE = Costs(
     rank=8e-10,
     call=1e-4,
     load=9e-11,
-    fetch=1e-8,
+    locate=1e-8,
 )
 
 

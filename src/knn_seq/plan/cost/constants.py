@@ -28,7 +28,7 @@ class Costs:
     visit: float = 0.0  # a code word of a list that a query visits
     scan: float = 0.0  # a byte of codes
     rank: float = 0.0  # a number of a candidate's stored key
-    fetch: float = 0.0  # a candidate, for every doubling of the keys among which it lies
+    locate: float = 0.0  # a candidate, for every doubling of the keys among which it lies
     fetch: float = 0.0  # a stored key, or a piece of a list, that comes from the disk
     merge: float = 0.0  # a byte of a part that is read and merged
     write: float = 0.0  # a byte

@@ -145,7 +145,7 @@ class Job:
             "visit": queries * lists * max(self.subspaces * self.code_words, 1),
             "scan": queries * share * codes,
             "rank": queries * candidates * self.dimension,
-            "fetch": queries * candidates * math.log2(max(self.entries, 2)),
+            "locate": queries * candidates * math.log2(max(self.entries, 2)),
             "fetch": queries * (candidates * (1 - search.in_memory) + reads),
         }
 
