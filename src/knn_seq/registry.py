@@ -58,6 +58,10 @@ class Registry(Generic[T]):
         installed = {point.name for point in entry_points(group=self.group)}
         return sorted(installed | set(self._classes))
 
+    def name_of(self, cls: type) -> str:
+        """The name of a class that is registered, or else what Python calls it."""
+        return next((name for name, known in self._classes.items() if known is cls), cls.__name__)
+
     @property
     def group(self) -> str:
         """The entry-point group of parts from other distributions."""

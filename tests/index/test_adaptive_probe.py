@@ -10,11 +10,11 @@ from faiss_threads import threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.index.base import DESCRIPTION
-from knn_seq.index.faiss import LISTS, NEAR_LISTS, REACH, FaissIndex
+from knn_seq.index.faiss import ADAPTIVE_NPROBE, DEFAULT_NPROBE, DEFAULT_PROBE_RATIO, FaissIndex
 from knn_seq.index.faiss_library import faiss
-from knn_seq.index.faiss_library.adaptive_probe import LEAST_LISTS, AdaptiveProbe
+from knn_seq.index.faiss_library.adaptive_probe import MIN_NPROBE, AdaptiveProbe
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 
 DIMENSION, COUNT = 16, 6000
@@ -32,7 +32,9 @@ def index(request):
     return FaissIndex.build(clustered(COUNT), request.param)
 
 
-def searched_one_by_one(index: FaissIndex, queries: np.ndarray, k: int, reach: float) -> list[list[int]]:
+def searched_one_by_one(
+    index: FaissIndex, queries: np.ndarray, k: int, nprobe: int, probe_ratio: float
+) -> list[list[int]]:
     """The ids that a slow search of the near lists finds."""
     ivf = inverted_lists(index.index)
     centroids = ivf.quantizer.reconstruct_n(0, ivf.nlist)
@@ -43,8 +45,8 @@ def searched_one_by_one(index: FaissIndex, queries: np.ndarray, k: int, reach: f
     found = []
     for point in points:
         far = np.square(centroids - point).sum(1)
-        order = np.argsort(far, kind="stable")[: ivf.nprobe]
-        limit = max(reach * far[order[0]], far[order[:LEAST_LISTS]].max())
+        order = np.argsort(far, kind="stable")[:nprobe]
+        limit = max(probe_ratio * far[order[0]], far[order[:MIN_NPROBE]].max())
         near = [number for number in order if far[number] <= limit]
         entries = np.flatnonzero(np.isin(list_of, near))
         if len(entries) < k:
@@ -55,39 +57,31 @@ def searched_one_by_one(index: FaissIndex, queries: np.ndarray, k: int, reach: f
 
 
 @settings(max_examples=10)
-@given(reach=st.floats(1, 6), k=st.integers(1, 40), lists=st.integers(1, 64))
-def test_near_lists_are_searched_and_no_others(index, reach, k, lists):
+@given(probe_ratio=st.floats(1, 6), k=st.integers(1, 40), nprobe=st.integers(1, 64))
+def test_near_lists_are_searched_and_no_others(index, probe_ratio, k, nprobe):
     queries = clustered(60, seed=2)
-    index.options |= {"nprobe": lists, "reach": reach}
-    index._searcher = None
-    found = index.search(queries, k).ids.tolist()
-    expected = searched_one_by_one(index, queries, k, reach)
-    # A graph, and rounding at the edge of the reach, may choose another list now and then.
+    found = index.search(queries, k, {"nprobe": nprobe, "probe_ratio": probe_ratio}).ids.tolist()
+    expected = searched_one_by_one(index, queries, k, nprobe, probe_ratio)
+    # A graph, and rounding at the limit, may choose another list now and then.
     agree = [len(set(first) & set(second)) / k for first, second in zip(found, expected, strict=True)]
     assert np.mean(agree) > (0.97 if "HNSW" in str(index.recipe) else 0.995)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_far_lists_are_not_worth_a_visit(metric):
-    near = {"nprobe": NEAR_LISTS, "reach": REACH}
     keys, queries = clustered(COUNT), clustered(300, seed=2)
-    index, plain, exact = (
-        FaissIndex.build(keys, recipe, metric, **options)
-        for recipe, options in (("IVF128,Flat", near), ("IVF128,Flat", {"nprobe": LISTS}), ("Flat", {}))
-    )
+    index, exact = (FaissIndex.build(keys, recipe, metric) for recipe in ("IVF128,Flat", "Flat"))
     nearest = exact.search(queries, 16).ids
 
-    def recall(searched: FaissIndex) -> float:
-        return (searched.search(queries, 16).ids[:, :, None] == nearest[:, None]).any(1).float().mean().item()
+    def recall(**options) -> float:
+        found = index.search(queries, 16, options).ids
+        return (found[:, :, None] == nearest[:, None]).any(1).float().mean().item()
 
-    lists = index._opened_searcher()
-    assert isinstance(lists, AdaptiveProbe)
-    assert index.nprobe == NEAR_LISTS
+    near = {"nprobe": ADAPTIVE_NPROBE, "probe_ratio": DEFAULT_PROBE_RATIO}
     of_length_one = queries / np.linalg.norm(queries, axis=1, keepdims=True)
-    visited = lists.choose(of_length_one if metric == "cosine" else queries).near.sum(1)
-    assert LEAST_LISTS <= visited.min() <= visited.mean() < LISTS
-    assert recall(index) > recall(plain) - 0.01
-    assert not isinstance(plain._opened_searcher(), AdaptiveProbe)
+    visited = AdaptiveProbe(index.index).choose(of_length_one if metric == "cosine" else queries, **near).near.sum(1)
+    assert MIN_NPROBE <= visited.min() <= visited.mean() < DEFAULT_NPROBE
+    assert recall(**near) > recall(nprobe=DEFAULT_NPROBE) - 0.01
 
 
 def test_an_nprobe_is_meant_as_it_is(tmp_path):
@@ -96,7 +90,7 @@ def test_an_nprobe_is_meant_as_it_is(tmp_path):
     index.save(tmp_path)
     for lists in (1, 5, 64):
         loaded = FaissIndex.load(tmp_path, nprobe=lists)
-        assert loaded.nprobe == lists
+        assert loaded.resolved().nprobe == lists
         found = loaded.search(queries, 10)
         _, ids = loaded.index.search(queries, 10)
         assert (found.ids.numpy() == ids).all()
@@ -109,12 +103,12 @@ def test_what_was_saved_with_a_number_of_lists_keeps_it(tmp_path):
     description["options"] = {"nprobe": 32, "ef_search": 128, "refine_factor": 5, "device": None}
     (tmp_path / DESCRIPTION).write_text(json.dumps(description))
     loaded = FaissIndex.load(tmp_path)
-    assert (loaded.nprobe, loaded.reach) == (32, None)
+    assert loaded.resolved()[:2] == (32, None)
 
 
-def test_a_reach_without_end_is_a_search_of_all_lists():
+def test_a_probe_ratio_without_limit_is_a_search_of_all_lists():
     keys, queries = clustered(COUNT), clustered(50, seed=2)
-    index = FaissIndex.build(keys, "IVF64,PQ8x4fs", nprobe=64, reach=1e30)
+    index = FaissIndex.build(keys, "IVF64,PQ8x4fs", nprobe=64, probe_ratio=1e30)
     plain = FaissIndex.build(keys, "IVF64,PQ8x4fs", nprobe=64)
     assert index.search(queries, 20).ids.equal(plain.search(queries, 20).ids)
 
@@ -122,7 +116,7 @@ def test_a_reach_without_end_is_a_search_of_all_lists():
 @pytest.mark.parametrize("recipe", ["IVF64,Flat", "IVF64,PQ8x4fs,Refine(keys)", "PQ8x4fs,Refine(keys)"])
 def test_threads_find_what_one_finds(recipe):
     keys, queries = clustered(COUNT), clustered(101, seed=2)
-    index = FaissIndex.build(keys, recipe, reach=REACH)
+    index = FaissIndex.build(keys, recipe, probe_ratio=DEFAULT_PROBE_RATIO)
     with threads(1):
         alone = index.search(queries, 10)
     with threads(3):
@@ -134,7 +128,7 @@ def test_threads_find_what_one_finds(recipe):
 
 def test_near_lists_with_too_few_entries():
     keys = clustered(COUNT)
-    index = FaissIndex.build(keys, "IVF128,Flat", nprobe=128, reach=1.0)
+    index = FaissIndex.build(keys, "IVF128,Flat", nprobe=128, probe_ratio=1.0)
     found = index.search(clustered(40, seed=2), 1000)
     assert (found.ids >= 0).all()
     exact = FaissIndex.build(keys, "Flat").search(clustered(40, seed=2), 1000)
@@ -143,17 +137,17 @@ def test_near_lists_with_too_few_entries():
 
 def test_many_lists_are_searched_where_they_are_near():
     many, few = (FaissIndex(DIMENSION, recipe=f"IVF{lists},Flat") for lists in (1024, 512))
-    assert (many.reach, many.nprobe) == (REACH, NEAR_LISTS)
-    assert (few.reach, few.nprobe) == (None, LISTS)
+    assert many.resolved()[:2] == (ADAPTIVE_NPROBE, DEFAULT_PROBE_RATIO)
+    assert few.resolved()[:2] == (DEFAULT_NPROBE, None)
 
 
 def test_inner_products_have_no_near_lists():
-    index = FaissIndex.build(clustered(COUNT), "IVF64,Flat", "ip", reach=1.5)
-    assert (index.reach, index.nprobe) == (None, LISTS)
-    assert FaissIndex(DIMENSION, recipe="HNSW16").reach is None
+    index = FaissIndex.build(clustered(COUNT), "IVF64,Flat", "ip", probe_ratio=1.5)
+    assert index.resolved()[:2] == (DEFAULT_NPROBE, None)
+    assert FaissIndex(DIMENSION, recipe="HNSW16", probe_ratio=1.5).resolved().probe_ratio is None
 
 
-@pytest.mark.parametrize("value", [0.9, 0, -1, "2", float("nan")])
-def test_a_bad_reach(value):
-    with pytest.raises(KnnSeqError, match="option reach must be a number from 1 on"):
-        FaissIndex(DIMENSION, reach=value)
+@pytest.mark.parametrize("value", [0.9, 0, -1, "near", float("nan")])
+def test_a_bad_probe_ratio(value):
+    with pytest.raises(InvalidSetting, match="takes as its option 'probe_ratio' a number from 1 on"):
+        FaissIndex(DIMENSION, probe_ratio=value)

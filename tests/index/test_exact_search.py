@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_search_index import exact
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import METRICS
+from knn_seq.index import DISTANCE_METRICS
 from knn_seq.index import exact as exact_module
 from knn_seq.index.exact import exact_search
 from knn_seq.index.torch import TorchIndex
@@ -20,7 +20,7 @@ any_search = given(
     count=st.integers(1, 12),
     dimension=st.integers(1, 12),
     k=st.integers(1, 40),
-    metric=st.sampled_from(METRICS),
+    metric=st.sampled_from(DISTANCE_METRICS),
     rows=st.sampled_from([1, 7, 64, 1000]),
     coarse=st.booleans(),
     seed=st.integers(0, 1000),
@@ -70,7 +70,7 @@ def test_a_key_does_not_find_itself(entries, count, dimension, k, metric, rows, 
         assert torch.equal(found.distances[row], expected.distances[0])
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_a_memory_map_is_enough(metric, tmp_path):
     random = np.random.default_rng(0)
     keys = random.standard_normal((5000, 16)).astype(np.float16)

@@ -144,7 +144,7 @@ def test_the_refine_factor_widens_the_refinement(clusters):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
 def test_options_must_be_numbers_from_one_on(value):
-    with pytest.raises(KnnSeqError, match="option nprobe must be a number from 1 on"):
+    with pytest.raises(KnnSeqError, match="takes as its option 'nprobe' a whole number from 1 on"):
         FaissIndex(DIMENSION, nprobe=value)
 
 

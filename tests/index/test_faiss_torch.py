@@ -69,7 +69,7 @@ def test_torch_adds_what_faiss_adds(recipe, encodes, keys):
     wanted = index.search(keys[:300], 8)
     index.clear()
     assert len(index) == 0
-    index._raced, index._adder = True, TorchAdder(index.index, torch.device("cpu"), torch.float32, encodes)
+    index._adder_chosen, index._adder = True, TorchAdder(index.index, torch.device("cpu"), torch.float32, encodes)
     for start in range(0, len(keys), 3000):
         index.add(keys[start : start + 3000])
     found = index.search(keys[:300], 8)
@@ -78,10 +78,10 @@ def test_torch_adds_what_faiss_adds(recipe, encodes, keys):
     assert torch.allclose(found.distances[:, 0], wanted.distances[:, 0], rtol=0.02, atol=0.2)
 
 
-def test_torch_goes_on_adding_after_a_search(keys):
+def test_torch_continues_adding_after_a_search(keys):
     index = FaissIndex(DIMENSION, recipe="IVF32,PQ16x4fs")
     index.train(keys)
-    index._raced, index._adder = True, TorchAdder(index.index, torch.device("cpu"), torch.float32, True)
+    index._adder_chosen, index._adder = True, TorchAdder(index.index, torch.device("cpu"), torch.float32, True)
     index.add(keys[:5000])
     assert index.search(keys[:1], 5).ids.max() < 5000
     index.add(keys[5000:9000])
@@ -94,8 +94,8 @@ def test_torch_goes_on_adding_after_a_search(keys):
     [("IVF32,PQ8", True), ("IVF32,PQ16x4fs", False), ("HNSW8", False), ("L2norm,IVF32,PQ8", False)],
 )
 def test_torch_takes_over_where_it_is_faster_and_can(recipe, expected, keys, monkeypatch):
-    monkeypatch.setattr("knn_seq.index.faiss_library.adding.fastest", lambda usual, way, others: next(iter(others)))
-    monkeypatch.setattr("knn_seq.index.faiss_library.adding.RACE_WORK", 0)
+    monkeypatch.setattr("knn_seq.index.faiss_library.adding.fastest", lambda methods: list(methods)[1])
+    monkeypatch.setattr("knn_seq.index.faiss_library.adding.TRIAL_WORK", 0)
     index = FaissIndex(DIMENSION, recipe=recipe)
     index.train(keys)
     assert (TorchAdder.for_index(index.index, "cpu", torch.from_numpy(keys)) is not None) == expected
@@ -103,17 +103,17 @@ def test_torch_takes_over_where_it_is_faster_and_can(recipe, expected, keys, mon
     assert len(index) == len(keys)
 
 
-def test_the_race_is_won_by_the_faster_one(monkeypatch):
+def test_the_fastest_method_is_chosen(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(assignment.time, "perf_counter", lambda: clock[0])
 
     def lasting(seconds):
         return lambda: clock.__setitem__(0, clock[0] + seconds)
 
-    ways = {"short": lasting(1.0), "long": lasting(2.0)}
-    assert assignment.fastest("usual", lasting(2.0), ways) == "short"
-    assert assignment.fastest("usual", lasting(1.0), ways) == "usual"
-    assert assignment.fastest("usual", lasting(1.01), ways) == "usual"  # not clearly faster
+    others = {"short": lasting(1.0), "long": lasting(2.0)}
+    assert assignment.fastest({"default": lasting(2.0), **others}) == "short"
+    assert assignment.fastest({"default": lasting(1.0), **others}) == "default"
+    assert assignment.fastest({"default": lasting(1.01), **others}) == "default"  # not clearly faster
 
 
 def test_opq_before_codes_finds_more_than_codes_alone(keys):
@@ -122,28 +122,30 @@ def test_opq_before_codes_finds_more_than_codes_alone(keys):
 
 
 def test_without_gpus_an_index_stays_where_it_is():
-    index = faiss.IndexFlatL2(4)
-    assert gpu.on_gpus(index) is index
+    assert gpu.GpuIndex.of(faiss.IndexFlatL2(4)) is None
 
 
-def test_with_gpus_an_index_is_spread_over_them(monkeypatch):
+def test_with_gpus_an_index_is_divided_among_them(monkeypatch):
     """No GPU here: this only shows that the calls are made, and that a refusal is not fatal."""
-    spread = []
+    copies, probes = [], []
 
     def all_gpus(index, options):
         if isinstance(index, faiss.IndexHNSW):
             raise RuntimeError("not implemented")
-        spread.append((index, options.shard, options.useFloat16))
-        return "on the GPUs"
+        copies.append((options.shard, options.useFloat16))
+        return index
 
     library = SimpleNamespace(
         StandardGpuResources=object,
         get_num_gpus=lambda: 2,
         GpuMultipleClonerOptions=SimpleNamespace,
+        GpuParameterSpace=lambda: SimpleNamespace(set_index_parameter=lambda *given: probes.append(given[1:])),
         index_cpu_to_all_gpus=all_gpus,
     )
     monkeypatch.setattr(gpu, "faiss", library)
-    flat, graph = faiss.IndexFlatL2(4), faiss.IndexHNSWFlat(4, 8)
-    assert gpu.on_gpus(flat) == "on the GPUs"
-    assert spread == [(flat, True, True)]
-    assert gpu.on_gpus(graph) is graph
+    assert gpu.GpuIndex.of(faiss.IndexHNSWFlat(4, 8)) is None
+    index = FaissIndex.build(np.eye(4, dtype=np.float32), "IVF2,Flat", nprobe=1)
+    index.search(np.eye(4, dtype=np.float32), 1)
+    assert index.search(np.eye(4, dtype=np.float32), 1, {"nprobe": 9}).ids.shape == (4, 1)
+    assert copies == [(True, True)]
+    assert probes == [("nprobe", 1), ("nprobe", 2)]

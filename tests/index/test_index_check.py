@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import METRICS, SearchIndex
+from knn_seq.index import DISTANCE_METRICS, SearchIndex
 from knn_seq.index.check import check_index
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.torch import TorchIndex
@@ -31,7 +31,7 @@ def expected_recall(index, keys, rows, k):
     return np.mean(shares)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 @pytest.mark.parametrize("recipe", ["Flat", "PQ4x4", "IVF16,Flat"])
 def test_recall_is_the_share_of_the_true_neighbours(metric, recipe):
     keys = clustered(900)
@@ -46,16 +46,16 @@ def test_recall_is_the_share_of_the_true_neighbours(metric, recipe):
 def test_a_sample_tells_about_the_same():
     keys = clustered(3000)
     index = FaissIndex.build(keys, "IVF16,Flat", nprobe=1)
-    whole = check_index(index, keys, k=16, queries=3000).recall
-    assert check_index(index, keys, k=16, queries=300).recall == pytest.approx(whole, abs=0.05)
+    recall = check_index(index, keys, k=16, queries=3000).recall
+    assert check_index(index, keys, k=16, queries=300).recall == pytest.approx(recall, abs=0.05)
     assert check_index(index, keys, k=16, queries=300, seed=1) != check_index(index, keys, k=16, queries=300)
 
 
 class Backwards(TorchIndex):
     """Of equally near entries it returns those with the highest ids."""
 
-    def _search(self, queries, k):
-        distances, ids = super()._search(queries, len(self))
+    def _search(self, queries, k, options):
+        distances, ids = super()._search(queries, len(self), options)
         order = ids.flip(1).gather(1, distances.flip(1).sort(dim=1, stable=True).indices)
         return distances[:, :k], order[:, :k]
 

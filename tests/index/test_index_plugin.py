@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 
 import numpy as np
 import pytest
 import torch
 
+from knn_seq.datastore import Datastore
 from knn_seq.errors import KnnSeqError
 from knn_seq.index import INDEXES
 
@@ -17,11 +19,16 @@ import numpy as np
 import torch
 
 from knn_seq.index import SearchIndex
+from knn_seq.registry import Option
 
 
 class ListIndex(SearchIndex):
     """Keeps everything in a list."""
 
+    declared_options = {
+        "newest": Option(1000000, "search only so many of the last entries", int, 1),
+        "scale": Option(1.0, "of the distances", float, when_built=True),
+    }
     file_name = "list.npy"
 
     def __init__(self, *args, **options):
@@ -41,9 +48,11 @@ class ListIndex(SearchIndex):
     def _add(self, keys, ids):
         self.keys += list(keys)
 
-    def _search(self, queries, k):
-        near = torch.cdist(queries, torch.stack(self.keys)) ** 2
-        return near.topk(k, largest=False)
+    def _search(self, queries, k, options):
+        near = options["scale"] * torch.cdist(queries, torch.stack(self.keys)) ** 2
+        near[:, : max(len(self) - options["newest"], 0)] = torch.inf
+        distances, ids = near.topk(k, largest=False)
+        return distances, ids.masked_fill(distances.isinf(), -1)
 
     def _save(self, path):
         with path.open("wb") as file:
@@ -81,6 +90,40 @@ def test_an_installed_index_is_found_by_name(tmp_path):
     assert torch.equal(theirs.ids[:, 200:], torch.full((20, 100), -1))
     torch.testing.assert_close(theirs.distances, ours.distances, atol=1e-3, rtol=1e-3)
     assert torch.equal(theirs.ids[:, :1], ours.ids[:, :1])
+
+
+@pytest.mark.usefixtures("package")
+def test_its_own_options_work_in_every_command(number_store, tmp_path, knn_seq, monkeypatch):
+    store = shutil.copytree(number_store.path, tmp_path / "store")
+    command = ("index", store, "--index-recipe", "list", "--index-option", "scale=2", "-q")
+    code, _, err = knn_seq(*command)
+    assert code == 0, err
+    assert Datastore(store).manifest.indexes["list"]["options"] == {"newest": 1000000, "scale": 2.0}
+
+    def recall(*options):
+        code, out, err = knn_seq("index", store, "--check", "--name", "list", "-q", *options)
+        assert code == 0, err
+        return float(out.split()[1])
+
+    assert recall("--index-option", "newest=5") < recall() == 1.0
+    (tmp_path / "in.txt").write_text("5 6 7\n9 10 11 12\n")
+    translate = ("translate", store, "--input", tmp_path / "in.txt", "-q", "--index", "list", "--weight", 0.9)
+    searched = []
+    search = INDEXES.get("list")._search
+    monkeypatch.setattr(
+        INDEXES.get("list"),
+        "_search",
+        lambda self, queries, k, options: searched.append(options) or search(self, queries, k, options),
+    )
+    assert knn_seq(*translate, "--index-option", "newest=7")[0] == 0
+    assert {(options["newest"], options["scale"]) for options in searched} == {(7, 2.0)}
+    for option, sentence in (
+        ("newest=0", "The index 'list' takes as its option 'newest' a whole number from 1 on"),
+        ("oldest=1", "The index 'list' has no option 'oldest': it has newest, scale"),
+        ("scale=3", "The index 'list' takes the option 'scale' only when it is built"),
+    ):
+        code, _, err = knn_seq(*translate, "--index-option", option)
+        assert (code, sentence in err) == (2, True), err
 
 
 def test_an_unknown_index_is_refused_with_the_names_there_are():

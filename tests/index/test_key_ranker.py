@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knn_seq.index.faiss_library import faiss, stored_keys
-from knn_seq.index.faiss_library.side_by_side import LEAST_SHARE, in_shares
+from knn_seq.index.faiss_library.parallel import MIN_QUERIES_PER_THREAD, search_in_threads
 from knn_seq.index.faiss_library.stored_keys import KeyRanker, view_of
 
 DIMENSION = 24
@@ -89,27 +89,27 @@ def test_many_threads_at_a_time():
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-@pytest.mark.parametrize("queries", [1, LEAST_SHARE, 2 * LEAST_SHARE, 61])
-def test_shares_are_put_together(count, queries):
-    shares = []
+@pytest.mark.parametrize("queries", [1, MIN_QUERIES_PER_THREAD, 2 * MIN_QUERIES_PER_THREAD, 61])
+def test_parts_are_put_together(count, queries):
+    parts = []
 
-    def search(share: slice) -> tuple[np.ndarray, np.ndarray]:
-        shares.append(share)
-        rows = np.arange(queries)[share, None]
+    def search(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        parts.append(part)
+        rows = np.arange(queries)[part, None]
         return rows + np.zeros((1, 3), np.float32), rows * 10 + np.arange(3)
 
     with threads(count):
-        distances, ids = in_shares(search, queries, 3)
+        distances, ids = search_in_threads(search, queries, 3)
     assert ids.tolist() == [[10 * row, 10 * row + 1, 10 * row + 2] for row in range(queries)]
     assert distances[:, 0].tolist() == list(range(queries))
-    assert len(shares) == max(min(count, queries // LEAST_SHARE), 1)
+    assert len(parts) == max(min(count, queries // MIN_QUERIES_PER_THREAD), 1)
 
 
-def test_what_goes_wrong_in_a_share_is_told():
-    def search(share: slice) -> tuple[np.ndarray, np.ndarray]:
-        if share.start:
-            raise ValueError("a share")
-        return np.zeros((share.stop, 1), np.float32), np.zeros((share.stop, 1), np.int64)
+def test_an_error_in_a_thread_is_raised():
+    def search(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        if part.start:
+            raise ValueError("a part")
+        return np.zeros((part.stop, 1), np.float32), np.zeros((part.stop, 1), np.int64)
 
-    with threads(2), pytest.raises(ValueError, match="a share"):
-        in_shares(search, 4 * LEAST_SHARE, 1)
+    with threads(2), pytest.raises(ValueError, match="a part"):
+        search_in_threads(search, 4 * MIN_QUERIES_PER_THREAD, 1)

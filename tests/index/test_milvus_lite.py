@@ -9,12 +9,11 @@ import sys
 import numpy as np
 import pytest
 import torch
-from knn_seq.index.manage import discard_index
 from milvus_server import free_address
 from test_search_index import exact, vectors
 
 from knn_seq.errors import IndexUnavailable, KnnSeqError
-from knn_seq.index import METRICS
+from knn_seq.index import DISTANCE_METRICS, discard_index
 from knn_seq.index.milvus import MilvusIndex
 from knn_seq.index.milvus_library.recipe import MilvusRecipe, build_parameters, search_parameters
 from knn_seq.settings import BuildSettings
@@ -33,7 +32,7 @@ def recall(found, expected):
     return np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found.tolist(), expected.tolist(), strict=True)])
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 @pytest.mark.parametrize("kind", ["FLAT", "HNSW", "IVF_FLAT"])
 def test_it_equals_exact_search_also_for_what_is_added_later(lite, metric, kind):
     keys, queries = vectors(900), vectors(30, seed=1)
@@ -49,11 +48,10 @@ def test_it_equals_exact_search_also_for_what_is_added_later(lite, metric, kind)
 
 def test_few_probes_find_less(lite):
     keys, queries = vectors(2000), vectors(50, seed=1)
-    index = MilvusIndex.build(keys, f"IVF_SQ8(nlist=64)@{lite}", nprobe=1)
+    index = MilvusIndex.build(keys, f"IVF_SQ8(nlist=64)@{lite}")
     _, rows = exact(keys, queries, 10, "l2")
-    few = recall(index.search(queries, 10).ids, rows)
-    index.options["nprobe"] = 64
-    assert few < 0.6 < 0.9 < recall(index.search(queries, 10).ids, rows)
+    few, many = (recall(index.search(queries, 10, {"nprobe": lists}).ids, rows) for lists in (1, 64))
+    assert few < 0.6 < 0.9 < many
 
 
 def test_removed_entries_are_gone_at_once(lite, tmp_path):
@@ -115,7 +113,7 @@ def test_a_collection_that_does_not_fit_is_refused(lite, tmp_path):
     index.remove(np.array([3]))
     with pytest.raises(KnnSeqError, match="has 49 entries instead of 50: build the index again"):
         MilvusIndex.load(tmp_path).search(vectors(1), 1)
-    MilvusIndex.forget(tmp_path)
+    MilvusIndex.delete_external(tmp_path)
     with pytest.raises(KnnSeqError, match="is not there any more"):
         MilvusIndex.load(tmp_path).search(vectors(1), 1)
 
@@ -130,7 +128,7 @@ def test_a_file_of_something_else_is_refused(lite, tmp_path, text):
         MilvusIndex.load(tmp_path)
 
 
-def test_a_build_that_goes_on_has_no_entry_twice(lite, tmp_path):
+def test_a_build_that_resumes_has_no_entry_twice(lite, tmp_path):
     keys = vectors(300)
     index = MilvusIndex(DIMENSION, "l2", f"FLAT@{lite}")
     index.train(keys[:1])
@@ -148,12 +146,12 @@ def test_a_build_that_goes_on_has_no_entry_twice(lite, tmp_path):
         assert sorted(found[0][found[0] >= 0].tolist()) == list(range(300))
 
 
-def test_what_is_discarded_leaves_nothing_on_the_server_but_what_is_kept(lite, tmp_path, capsys):
+def test_what_is_discarded_leaves_nothing_on_the_server_but_what_is_in_use(lite, tmp_path, capsys):
     old, new = (MilvusIndex.build(vectors(20), f"FLAT@{lite}") for _ in range(2))
     old.save(tmp_path / "work" / "replaced")
     new.save(tmp_path / "work" / "trained")
     new.save(tmp_path / "final")
-    discard_index(tmp_path / "work", kept=tmp_path / "final")
+    discard_index(tmp_path / "work", in_use_by=tmp_path / "final")
     assert not (tmp_path / "work").exists()
     assert new.search(vectors(1), 1).ids.tolist() == [[0]]
     with pytest.raises(KnnSeqError):
@@ -162,7 +160,7 @@ def test_what_is_discarded_leaves_nothing_on_the_server_but_what_is_kept(lite, t
     assert capsys.readouterr().err == ""
 
 
-def test_a_folder_is_discarded_also_if_its_server_is_away(tmp_path, capsys, lite):
+def test_a_folder_is_discarded_also_if_its_server_does_not_answer(tmp_path, caplog, lite):
     index = MilvusIndex.build(vectors(20), f"FLAT@{lite}")
     index.save(tmp_path / "index")
     for name in ("index.milvus", "index.json"):
@@ -170,9 +168,9 @@ def test_a_folder_is_discarded_also_if_its_server_is_away(tmp_path, capsys, lite
         file.write_text(file.read_text().replace(str(lite), free_address()))
     discard_index(tmp_path / "index")
     assert not (tmp_path / "index").exists()
-    error = capsys.readouterr().err
-    assert error.startswith("knn-seq: The collection knn_seq_")
-    assert "stays where it is" in error
+    warning = caplog.messages[-1]
+    assert warning.startswith("The collection knn_seq_")
+    assert "stays where it is" in warning
 
 
 @pytest.mark.parametrize("kind", ["IVF_PQ", "SCANN", "DISKANN"])
@@ -183,7 +181,7 @@ def test_kinds_that_lite_does_not_build_are_refused(lite, kind):
 
 def test_a_missing_server_is_one_sentence():
     address = free_address()
-    with pytest.raises(IndexUnavailable, match=f"Milvus at {address} cannot be reached"):
+    with pytest.raises(IndexUnavailable, match=f"Milvus at {address} does not answer"):
         MilvusIndex.build(vectors(20), f"FLAT@{address}")
 
 
@@ -209,7 +207,11 @@ def test_the_environment_may_say_the_address(lite, tmp_path, monkeypatch):
 def test_an_address_with_a_password_is_refused_and_not_repeated(address):
     for make in (
         lambda: MilvusIndex(DIMENSION, "l2", f"FLAT@{address}"),
-        lambda: BuildSettings(index=f"milvus:FLAT@{address}") if "//" in address else MilvusRecipe.parse("@" + address),
+        lambda: (
+            BuildSettings(index_recipe=f"milvus:FLAT@{address}")
+            if "//" in address
+            else MilvusRecipe.parse("@" + address)
+        ),
     ):
         with pytest.raises(KnnSeqError) as error:
             make()
@@ -255,7 +257,7 @@ def test_search_parameters_keep_to_what_servers_allow():
 
 @pytest.mark.parametrize("option", ["nprobe", "ef_search"])
 def test_options_must_be_numbers_from_one_on(option):
-    with pytest.raises(KnnSeqError, match=f"option {option} must be a number from 1 on"):
+    with pytest.raises(KnnSeqError, match=f"takes as its option '{option}' a whole number from 1 on"):
         MilvusIndex(DIMENSION, **{option: 0})
 
 

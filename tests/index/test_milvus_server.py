@@ -12,7 +12,6 @@ import knn_seq.outage as outage
 import numpy as np
 import pytest
 import torch
-from knn_seq.index.manage import remove_index
 from milvus_server import USER, free_address, start_or_skip
 from test_search_index import exact, vectors
 
@@ -21,8 +20,9 @@ from knn_seq import Translator
 from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
 from knn_seq.errors import IndexUnavailable, KnnSeqError
-from knn_seq.index import METRICS
+from knn_seq.index import DISTANCE_METRICS
 from knn_seq.index.milvus import MilvusIndex
+from knn_seq.settings import BuildSettings
 
 DIMENSION = 32
 SOURCES = ["5 6 7", "9 10 11 12", "20 21", "33 34 35 36 37"]
@@ -67,15 +67,15 @@ def indexes(server, clusters):
 def store(server, tmp_path_factory, save_model, number_corpus):
     """A datastore whose default index is on the server, and that has another of its own."""
     path = tmp_path_factory.mktemp("milvus-store") / "store"
-    options = {"index": f"milvus:FLAT@{server.address}", "calibration_sentences": 0, "workers": 1, "quiet": True}
+    options = {"index_recipe": f"milvus:FLAT@{server.address}", "calibration_sentences": 0, "workers": 1}
     Datastore.build(path, save_model(), number_corpus, **options)
-    add_index(path, "Flat", "own", quiet=True)
+    add_index(path, BuildSettings(index_recipe="Flat"), "own")
     return path
 
 
-def recall(index, keys, queries, k=16):
+def recall(index, keys, queries, k=16, **options):
     _, expected = exact(keys, queries, k, "l2")
-    found = index.search(queries, k).ids.numpy()
+    found = index.search(queries, k, options).ids.numpy()
     return np.mean([len(set(a) & set(b)) / k for a, b in zip(found, expected, strict=True)])
 
 
@@ -84,7 +84,7 @@ def collections(server):
     return set(client.ask("list_collections", doing="list collections"))
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_flat_search_equals_exact_search(indexes, clusters, metric):
     keys, queries = clusters
     distances, ids = indexes["FLAT", metric].search(queries, 10)
@@ -99,10 +99,8 @@ def test_a_graph_finds_nearly_all(indexes, clusters):
 
 def test_codes_find_most_and_fewer_lists_less(indexes, clusters):
     index = indexes["IVF_PQ(nlist=16,m=16)", "l2"]
-    index.options["nprobe"] = 16
-    best = recall(index, *clusters)
-    index.options["nprobe"] = 1
-    assert 0.3 < recall(index, *clusters) < best - 0.02
+    best = recall(index, *clusters, nprobe=16)
+    assert 0.3 < recall(index, *clusters, nprobe=1) < best - 0.02
     assert best >= 0.7
 
 
@@ -148,7 +146,7 @@ def test_an_index_from_its_beginning_to_its_end(server, clusters, tmp_path, monk
     command = [sys.executable, "-c", program, str(tmp_path / "saved"), str(tmp_path / "keys.npy")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("598 [3, 7]\n", "")
-    MilvusIndex.forget(tmp_path / "saved")
+    MilvusIndex.delete_external(tmp_path / "saved")
     assert collections(server) == before
 
 
@@ -194,7 +192,7 @@ def test_an_index_that_is_removed_leaves_nothing_on_the_server(server, store, kn
     assert (code, err) == (0, "")
     assert "milvus" in Datastore(store).manifest.indexes  # its recipe cannot be the name of a folder
     assert len(collections(server) - before) == 1
-    remove_index(Datastore(store), "milvus")
+    Datastore(store).remove_index("milvus")
     assert collections(server) == before
 
 
@@ -214,11 +212,13 @@ def test_a_server_that_is_away_at_the_start(server, store, knn_seq, tmp_path, mo
         description.write_text(json.dumps(facts))
         code, out, err = knn_seq(*ours)
         assert (code, out) == (2, "")
-        assert err.startswith(f"knn-seq: Milvus at {away} cannot be reached")
+        assert err.startswith(f"knn-seq: Milvus at {away} does not answer")
         assert err.count("\n") == 1
         code, out, err = knn_seq(*ours, "--on-index-failure", "base")
         assert code == 0
-        assert err.startswith(f"knn-seq: going on without neighbours, for the index is out of reach: Milvus at {away}")
+        assert err.startswith(
+            f"knn-seq: Continuing without neighbours, for the index does not answer: Milvus at {away}"
+        )
         assert err.count("\n") == 1
     finally:
         for path in tmp_path.glob("index.*"):
@@ -228,20 +228,20 @@ def test_a_server_that_is_away_at_the_start(server, store, knn_seq, tmp_path, mo
     assert knn_seq(*ours)[1] != base
 
 
-def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, capsys):
+def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, caplog):
     """The last test: it kills the server."""
     options = {"temperature": 10.0, "weight": 0.6, "k": 8}
     monkeypatch.setattr(asking, "RETRY_SECONDS", 1.0)
     translator = Translator(store, **options)
     ours, base = translator.translate(SOURCES), translator.translate(SOURCES, weight=0.0)
-    retriever, searches = translator.retriever(), []
+    retriever, searches = translator.decoder.retriever(translator.decoder.settings()), []
     search = retriever.index.search
 
-    def killing(queries, k):
+    def killing(queries, k, options=None):
         searches.append(len(queries))
         if len(searches) == 3:
             server.kill()
-        return search(queries, k)
+        return search(queries, k, options)
 
     retriever.index.search = killing
     with pytest.raises(IndexUnavailable, match=f"Milvus at {server.address} does not answer"):
@@ -251,18 +251,17 @@ def test_a_server_that_goes_away_and_comes_back(server, store, monkeypatch, caps
 
     # The same from the first batch on, and told once.
     assert translator.translate(SOURCES * 3, batch_size=4, on_index_failure="base") == base * 3
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said.startswith("knn-seq: going on without neighbours, for the index is out of reach: Milvus at")
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("Continuing without neighbours, for the index does not answer: Milvus at")
 
     # It is asked again after a while, and then it is there.
     server.start()
     assert translator.translate(SOURCES, on_index_failure="base") == base
-    monkeypatch.setattr(outage, "ASK_AGAIN", 0.0)
-    translator._outages[None].asked_again = 0.0
+    monkeypatch.setattr(outage, "RETRY_SECONDS", 0.0)
+    translator.decoder._outages[None].retry_at = 0.0
     end = time.monotonic() + 60
     while (translated := translator.translate(SOURCES, on_index_failure="base")) != ours and time.monotonic() < end:
         time.sleep(0.5)
     assert translated == ours
-    assert "answers again; going on with neighbours" in capsys.readouterr().err
+    assert caplog.messages[-1] == "The index answers again; continuing with neighbours."
     assert torch.equal(search(torch.zeros(1, 32), 4).ids >= 0, torch.ones(1, 4, dtype=torch.bool))

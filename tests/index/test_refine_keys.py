@@ -55,7 +55,7 @@ def test_the_keys_are_not_in_the_index(keys, tmp_path):
     index.save(tmp_path / "index")
     loaded = FaissIndex.load(tmp_path / "index")
     assert loaded.needs_keys
-    with pytest.raises(KnnSeqError, match="lend them"):
+    with pytest.raises(KnnSeqError, match="attach them"):
         loaded.search(keys[:2], 3)
     loaded.attach_keys(keys)
     assert torch.equal(loaded.search(keys[:50], 3).ids, index.search(keys[:50], 3).ids)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import INDEXES, METRICS, base
+from knn_seq.index import DISTANCE_METRICS, INDEXES, base
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.torch import TorchIndex
 from knn_seq.index.usearch import UsearchIndex
@@ -85,7 +85,7 @@ def vectors(count, dimension=DIMENSION, seed=0):
     return np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 @pytest.mark.parametrize("queries", [1, 2, 300], ids=["one", "one by one", "by matrix product"])
 @pytest.mark.parametrize(
     "form", ["float32 array", "float16 array", "float32 tensor", "float16 tensor", "bfloat16 tensor"]
@@ -106,7 +106,7 @@ def test_it_equals_the_reference(kind, metric, queries, form):
     assert (ids.numpy() == expected_ids).mean() > 0.999
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_exact_search_is_exact_far_from_the_origin(exact_kind, metric):
     # A matrix product loses the small differences of long vectors: 1e-7 of the square of their length.
     keys = vectors(500) + 30
@@ -123,7 +123,7 @@ def test_exact_search_is_exact_far_from_the_origin(exact_kind, metric):
     queries=st.integers(1, 30),
     dimension=st.integers(1, 40),
     k=st.integers(1, 150),
-    metric=st.sampled_from(METRICS),
+    metric=st.sampled_from(DISTANCE_METRICS),
     offset=st.sampled_from([0, 20]),
     seed=st.integers(0, 1000),
 )
@@ -163,7 +163,7 @@ def test_tensors_with_gradients_and_steps_are_taken(kind):
     entries=st.integers(0, 70),
     queries=st.integers(0, 12),
     k=st.integers(1, 80),
-    metric=st.sampled_from(METRICS),
+    metric=st.sampled_from(DISTANCE_METRICS),
     name=st.sampled_from(["faiss", "torch", "usearch"]),
     recipe=st.sampled_from(["Flat", "IVF4,Flat", "HNSW8", "SQ8"]),
     nprobe=st.integers(1, 6),
@@ -223,16 +223,16 @@ def test_added_entries_are_numbered_on(kind):
 
 def test_chunks_change_nothing(exact_kind, monkeypatch):
     keys, queries = vectors(90), vectors(7, seed=1)
-    whole = exact_kind.build(keys).search(queries, 9)
+    complete = exact_kind.build(keys).search(queries, 9)
     monkeypatch.setattr(base, "CHUNK_BYTES", 4 * DIMENSION * 20)
     steps = []
     index = exact_kind.cls.build(keys, "Flat", on_progress=steps.append)
     assert steps == [20, 20, 20, 20, 10]
-    assert all(map(torch.equal, index.search(queries, 9), whole))
+    assert all(map(torch.equal, index.search(queries, 9), complete))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_a_query_must_be_finite(kind, value, metric):
     queries = vectors(3)
     queries[1, 5] = value
@@ -266,7 +266,7 @@ def test_k_must_be_positive(kind, k):
 def test_unknown_metrics_and_options_are_named(kind):
     with pytest.raises(KnnSeqError, match="no metric 'manhattan': choose from l2, ip, cosine"):
         kind.empty("manhattan")
-    known = ", ".join(kind.cls.default_options)
+    known = ", ".join(kind.cls.declared_options)
     with pytest.raises(KnnSeqError, match=f"no option 'nprob': it has {known}"):
         kind.empty(nprob=3)
 
@@ -277,7 +277,7 @@ def test_ids_must_fit_the_keys(kind, ids):
         kind.filled().add(vectors(3), np.array(ids))
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 @pytest.mark.parametrize("form", [np.array, torch.tensor])
 def test_entries_may_have_any_ids(named_kind, metric, form):
     keys = vectors(150)
@@ -340,7 +340,7 @@ def test_only_ids_are_removed(kind, ids):
         kind.filled().remove(np.array(ids))
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 def test_a_saved_index_is_the_same(kind, tmp_path, metric):
     index = kind.filled(300, metric)
     index.save(tmp_path / "new" / "folder")
@@ -380,7 +380,7 @@ def test_the_description_of_faiss():
         "recipe": "Flat",
         "metric": "l2",
         "dimension": DIMENSION,
-        "options": {"nprobe": None, "reach": None, "ef_search": 128, "refine_factor": 5, "device": None},
+        "options": {"nprobe": None, "probe_ratio": None, "ef_search": 128, "refine_factor": 5, "device": None},
         "entries": 300,
         "memory": 300 * DIMENSION * 4,
         "removed": False,
@@ -469,7 +469,7 @@ def test_a_kill_between_the_two_files_leaves_no_wrong_description(kind, tmp_path
     monkeypatch.setattr(base, "write_json", killed)
     with pytest.raises(KeyboardInterrupt):
         kind.filled(50, "ip").save(tmp_path)  # a file of the same size
-    with pytest.raises(KnnSeqError, match="no whole index"):
+    with pytest.raises(KnnSeqError, match="no complete index"):
         kind.cls.load(tmp_path)
 
 

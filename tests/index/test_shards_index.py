@@ -20,11 +20,11 @@ from knn_seq import Translator
 from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
 from knn_seq.errors import IndexUnavailable, KnnSeqError
-from knn_seq.index import INDEXES, METRICS, open_index
+from knn_seq.index import DISTANCE_METRICS, INDEXES, open_index
 from knn_seq.index.exact import exact_search
 from knn_seq.index.faiss import FaissIndex, faiss
 from knn_seq.index.shards import ShardsIndex
-from knn_seq.settings import SearchSettings
+from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder
 
 ENTRIES, DIMENSION = 6000, 16
@@ -84,7 +84,7 @@ def recall(found, exact) -> float:
     removals=st.integers(0, 40),
     own_ids=st.booleans(),
     k=st.integers(1, 90),
-    metric=st.sampled_from(METRICS),
+    metric=st.sampled_from(DISTANCE_METRICS),
     seed=st.integers(0, 1000),
 )
 def test_any_shards_are_an_exact_search(count, inner, different, additions, removals, own_ids, k, metric, seed):
@@ -121,7 +121,7 @@ def test_any_shards_are_an_exact_search(count, inner, different, additions, remo
             np.testing.assert_allclose(row[: len(real)], truth.distances[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("recipe", ["IVF16,Flat", "IVF16,PQ4x4", "IVF16,PQ4x4fs", "IVF16_HNSW8,SQ8"])
 def test_shards_find_what_one_index_finds(recipe, count, metric, keys, queries):
@@ -206,7 +206,7 @@ def test_it_says_how_much_memory_it_takes(keys):
 def test_an_error_names_the_shard(keys, queries, tmp_path):
     index = ShardsIndex.build(keys, f"2x{RANKED}")
     index.save(tmp_path)
-    with pytest.raises(KnnSeqError, match=r"^The search in shard 0 of 2 failed: .*lend them to the index first\.$"):
+    with pytest.raises(KnnSeqError, match=r"^The search in shard 0 of 2 failed: .*attach them to the index first\.$"):
         ShardsIndex.load(tmp_path).search(queries, 3)
 
 
@@ -220,7 +220,7 @@ def test_a_library_that_fails_is_named_with_the_shard(saved, queries):
 
 def test_an_index_that_is_away_is_told_from_one_that_is_wrong(filled, queries):
     class Away(FaissIndex):
-        def _search(self, queries, k):
+        def _search(self, queries, k, options):
             raise IndexUnavailable("The server does not answer.")
 
     index = ShardsIndex(DIMENSION, "l2", "2xIDMap,Flat")
@@ -258,14 +258,14 @@ def test_options_and_metrics_are_those_of_the_inner_index():
 
 
 def test_what_the_recipe_leaves_open_fits_all_the_keys():
-    whole = FaissIndex.recipe_for(10**6, 256)
-    assert ShardsIndex.recipe_for(10**6, 256) == f"4x{whole}"
-    assert ShardsIndex.complete_recipe("9", 10**6, 256) == f"9x{whole}"
-    assert ShardsIndex.complete_recipe("2xfaiss", 10**6, 256) == f"2x{whole}"
+    one = FaissIndex.recipe_for(10**6, 256)
+    assert ShardsIndex.recipe_for(10**6, 256) == f"4x{one}"
+    assert ShardsIndex.complete_recipe("9", 10**6, 256) == f"9x{one}"
+    assert ShardsIndex.complete_recipe("2xfaiss", 10**6, 256) == f"2x{one}"
     assert ShardsIndex.complete_recipe("2xusearch", 10**6, 256) == "2xusearch"
     assert ShardsIndex.complete_recipe("2xIVF4,Flat", 10**6, 256) == "2xIVF4,Flat"
     tight = 10**6 * 30
-    assert ShardsIndex.complete_recipe("2", 10**6, 256, "l2", tight) == f"2x{default_in(tight)}" != f"2x{whole}"
+    assert ShardsIndex.complete_recipe("2", 10**6, 256, "l2", tight) == f"2x{default_in(tight)}" != f"2x{one}"
 
 
 def default_in(memory):
@@ -290,7 +290,7 @@ def test_saved_shards_are_the_same(recipe, metric, keys, queries, tmp_path):
         assert loaded.search(keys[:1] + 20, 1).ids.tolist() == [[ENTRIES]]
 
 
-def test_other_search_options_reach_the_shards(saved, queries, keys):
+def test_other_options_are_passed_on_to_the_shards(saved, queries, keys):
     wide, narrow = ShardsIndex.load(saved, nprobe=16), ShardsIndex.load(saved, nprobe=1)
     assert [shard.options["nprobe"] for shard in wide.shards] == [16] * 3
     exact = exact_search(keys, queries, 5)
@@ -353,8 +353,8 @@ def test_a_shard_may_be_moved_to_another_place(saved, tmp_path, queries):
 
 
 def test_a_missing_or_damaged_shard_is_named_in_one_sentence(saved, keys, tmp_path):
-    whole = tmp_path / "copy"
-    shutil.copytree(saved, whole)
+    copy = tmp_path / "copy"
+    shutil.copytree(saved, copy)
 
     def again(sentence):
         with pytest.raises(KnnSeqError, match=sentence) as caught:
@@ -362,19 +362,19 @@ def test_a_missing_or_damaged_shard_is_named_in_one_sentence(saved, keys, tmp_pa
         assert str(caught.value).endswith(".")
         assert "\n" not in str(caught.value)
         shutil.rmtree(saved)
-        shutil.copytree(whole, saved)
+        shutil.copytree(copy, saved)
 
     shutil.rmtree(saved / "shard-2")
     again(f"Shard 2 of 3 is missing: {saved}/shard-2 is not there; bring it back")
     (saved / "shard-0" / "index.json").unlink()
-    again("Shard 0 of 3 cannot be opened: There is no whole index in .*shard-0")
+    again("Shard 0 of 3 cannot be opened: There is no complete index in .*shard-0")
     os.truncate(saved / "shard-1" / "index.faiss", 1000)
     again(r"Shard 1 of 3 cannot be opened: .*index\.faiss is damaged")
     shutil.rmtree(saved / "shard-1")
     FaissIndex.build(keys[:500], "IVF16,SQ8").save(saved / "shard-1")
     again("Shard 1 of 3 is of another index")
     (saved / "shards.json").unlink()
-    again("no whole index")
+    again("no complete index")
     noted = json.loads((saved / "shards.json").read_text())
     for other in ([], noted[:2], {"0": noted[0]}, "x"):
         text = json.dumps(other)
@@ -401,7 +401,7 @@ PLACES = ["os:rename", "os:replace", "shutil:rmtree", "pathlib/Path:unlink", "os
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
-def test_whenever_saving_is_killed_an_index_is_whole_or_refused(place, count, saved, keys, queries):
+def test_whenever_saving_is_killed_an_index_is_complete_or_refused(place, count, saved, keys, queries):
     new = ShardsIndex.build(keys[:900], "2xIVF16,SQ8")
     code = killed_build._run(_save_over, saved, keys[:900], place, count)
     assert code in (0, -signal.SIGKILL)
@@ -411,7 +411,7 @@ def test_whenever_saving_is_killed_an_index_is_whole_or_refused(place, count, sa
         assert len(index) in ((ENTRIES, 900) if code else (900,))
         assert len(index.search(queries, 5).ids.unique()) > 100
     else:
-        with pytest.raises(KnnSeqError, match="no whole index"):
+        with pytest.raises(KnnSeqError, match="no complete index"):
             ShardsIndex.load(saved)
     new.save(saved)
     assert equal(ShardsIndex.load(saved).search(queries, 5), new.search(queries, 5))
@@ -434,15 +434,15 @@ def store(tmp_path, number_store, keys):
 
 def searched(store: DatastoreFolder, name: str, **options):
     fresh = DatastoreFolder(store.path)
-    return open_index(fresh, SearchSettings(index=name, **options)).search(fresh.keys[::50], 8)
+    return open_index(fresh, name).search(fresh.keys[::50], 8, options)
 
 
 @pytest.mark.parametrize("part_entries", [1000, 10**6])
 @pytest.mark.parametrize("recipe", ["IVF16,SQ8", "PCA8,IVF16,PQ4x4", "IVF16,PQ4x4fs", "Flat"])
 def test_a_datastore_with_shards_finds_what_one_index_finds(store, recipe, part_entries, monkeypatch):
     monkeypatch.setattr("knn_seq.index.budget.PART_ENTRIES", part_entries)
-    add_index(store.path, recipe, "one", quiet=True)
-    add_index(store.path, f"shards:3x{recipe}", "several", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe=recipe), "one")
+    add_index(store.path, BuildSettings(index_recipe=f"shards:3x{recipe}"), "several")
     one, several = searched(store, "one"), searched(store, "several")
     assert_same(several, one)
     facts = DatastoreFolder(store.path).manifest.indexes["several"]
@@ -450,16 +450,20 @@ def test_a_datastore_with_shards_finds_what_one_index_finds(store, recipe, part_
 
 
 def test_ranking_by_the_datastores_keys(store):
-    add_index(store.path, f"shards:3x{RANKED}", "several", quiet=True)
-    add_index(store.path, "torch", "exact", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe=f"shards:3x{RANKED}"), "several")
+    add_index(store.path, BuildSettings(index_recipe="torch"), "exact")
     assert recall(searched(store, "several", nprobe=16, refine_factor=60), searched(store, "exact")) > 0.95
 
 
 @pytest.mark.parametrize("recipe", ["IVF16,Flat", "IVF16,PQ8x4,Refine(keys)"])
 def test_lists_of_shards_stay_on_the_disk(store, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("knn_seq.index.budget.PART_ENTRIES", 2500)
-    add_index(store.path, f"shards:3x{recipe}", "memory", memory="1GB", quiet=True)
-    add_index(store.path, f"shards:3x{recipe}", "disk", memory="60kB" if "PQ" in recipe else "200kB", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe=f"shards:3x{recipe}", memory_limit="1GB"), "memory")
+    add_index(
+        store.path,
+        BuildSettings(index_recipe=f"shards:3x{recipe}", memory_limit="60kB" if "PQ" in recipe else "200kB"),
+        "disk",
+    )
     folder = store.index_folder("disk")
     sizes = [(folder / f"shard-{number}" / "lists.ivfdata").stat().st_size for number in range(3)]
     assert min(sizes) >= 2000 * 8
@@ -503,7 +507,7 @@ def test_a_killed_build_of_shards_goes_on(store, recipe, memory, place, count):
 
 def test_translations_are_those_of_one_flat_index(number_store, number_corpus, save_model, tmp_path):
     path = tmp_path / "sharded"
-    store = Datastore.build(path, save_model(), number_corpus, index="shards:3xFlat", quiet=True)
+    store = Datastore.build(path, save_model(), number_corpus, index_recipe="shards:3xFlat")
     assert store.manifest.indexes["default"]["type"] == "shards"
     assert store.manifest.defaults == number_store.manifest.defaults
     sources = [line.split("\t")[0] for line in number_corpus.read_text().splitlines()[:12]]
@@ -521,7 +525,7 @@ def test_the_registry_knows_it():
 
 
 def test_a_search_starts_no_threads_for_lists_on_the_disk(store):
-    add_index(store.path, "shards:2xIVF16,Flat", "disk", memory="200kB", quiet=True)
+    add_index(store.path, BuildSettings(index_recipe="shards:2xIVF16,Flat", memory_limit="200kB"), "disk")
     index = ShardsIndex.load(store.index_folder("disk"))
     lists = [faiss.downcast_InvertedLists(shard.index.invlists) for shard in index.shards]
     assert [each.prefetch_nthread for each in lists] == [0, 0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_search_index import exact, vectors
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import METRICS
+from knn_seq.index import DISTANCE_METRICS
 from knn_seq.index import torch as torch_index
 from knn_seq.index.torch import TorchIndex
 
@@ -41,26 +41,26 @@ def test_equally_near_ones_come_by_id(entries, queries, dimension, k, metric, bl
     shuffled = random.permutation(entries)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch_index, "BLOCK", block)
-        patch.setattr(torch_index, "NUMBERS", 50)
+        patch.setattr(torch_index, "BLOCK_VALUES", 50)
         distances, ids = build(keys[shuffled], metric, shuffled).search(asked, k)
     expected, expected_ids = exact(keys, asked, k, metric)
     assert np.array_equal(distances, expected)
     assert np.array_equal(ids, expected_ids)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 @pytest.mark.parametrize("offset", [0, 30])
 def test_batches_change_nothing(metric, offset):
     pool = vectors(40) + np.float32(offset)
     keys = pool[np.random.default_rng(2).integers(40, size=900)]  # more in one place than there are spare candidates
     queries = vectors(33, seed=1) + np.float32(offset)
     index = build(keys, metric)
-    whole = index.search(queries, 10)
+    together = index.search(queries, 10)
     one_by_one = [index.search(query[None], 10) for query in queries]
     assert all(
-        torch.equal(torch.cat(part), all_) for part, all_ in zip(zip(*one_by_one, strict=True), whole, strict=True)
+        torch.equal(torch.cat(part), all_) for part, all_ in zip(zip(*one_by_one, strict=True), together, strict=True)
     )
-    assert all((np.diff(row)[np.diff(near) == 0] > 0).all() for near, row in zip(*whole, strict=True))
+    assert all((np.diff(row)[np.diff(near) == 0] > 0).all() for near, row in zip(*together, strict=True))
 
 
 def test_what_a_product_cannot_tell_apart_is_found():
@@ -105,7 +105,7 @@ def test_autocast_changes_nothing(far):
         assert all(map(torch.equal, index.search(queries, 20), expected))
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", DISTANCE_METRICS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_the_memory_has_the_distances_of_the_rounded_keys(metric, dtype, tmp_path):
     keys, queries = torch.from_numpy(vectors(500)), vectors(20, seed=1)
@@ -195,7 +195,7 @@ def test_an_unknown_device_is_named(device):
 
 
 def test_a_device_is_described_by_its_name():
-    assert TorchIndex(DIMENSION, device=torch.device("cpu")).describe()["options"]["device"] == "cpu"
+    assert TorchIndex(DIMENSION, device="cpu").describe()["options"]["device"] == "cpu"
     assert TorchIndex(DIMENSION).describe()["options"]["device"] is None
 
 

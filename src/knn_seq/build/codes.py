@@ -21,7 +21,7 @@ from knn_seq.subset.codec import EXACT, SAMPLE, KeyCodec, default_codes
 
 
 def store_codes(folder: DatastoreFolder, settings: BuildSettings, device: torch.device | str) -> dict[str, Any]:
-    """Encode all keys, or go on with it; returns what the manifest says of the codes."""
+    """Encode all keys, or resume it; returns what the manifest says of the codes."""
     entries, dimension = folder.keys.shape
     metric = distance_metric_of(folder)
     recipe = default_codes(entries, dimension, metric) if settings.codes == "auto" else settings.codes

@@ -15,7 +15,7 @@ from typing import Any
 from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.engine.local import LocalEngine
 from knn_seq.build.parts import IndexPart, add_rows
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.index import INDEXES, SearchIndex, discard_index
 from knn_seq.index.base import CHUNK_BYTES, DESCRIPTION
 from knn_seq.index.budget import INDEX_SHARE, WORKING_SHARE, memory_budget, part_entries
@@ -29,7 +29,7 @@ from knn_seq.storage.keys import StoredRows
 
 DEFAULT_INDEX = "default"
 CHUNK_SHARE = 1 / 32  # of the budget: keys that are converted to float32 at a time
-SAVING_PAYS = 10  # times the seconds that saving the whole index takes: as much work is not done twice after a kill
+SAVING_PAYS = 10  # times the seconds that saving the complete index takes: as much work is not done twice after a kill
 
 
 def store_index(
@@ -38,7 +38,7 @@ def store_index(
     name: str = DEFAULT_INDEX,
     engine: Engine | None = None,
 ) -> dict[str, Any]:
-    """Build an index of the keys under that name, or go on with it; returns what the manifest says of it."""
+    """Build an index of the keys under that name, or resume it; returns what the manifest says of it."""
     rows = StoredRows(folder.keys_path.absolute())
     return build_index(rows, folder.index_folder(name), settings, origin(folder), engine)
 
@@ -56,13 +56,13 @@ def build_index(
     engine: Engine | None = None,
     label: str = "index",
 ) -> dict[str, Any]:
-    """Build an index, or go on with it, and put it into the place of one that may be there.
+    """Build an index, or resume a build, and put it into the place of one that may be there.
 
     Args:
         rows: The keys, as every worker sees them.
         final: The index's folder.
         settings: Which index, its metric, and the memory that it may take.
-        origin: What the keys depend on: what was begun for others is thrown away.
+        origin: What the keys depend on: what was built for others is thrown away.
         engine: Who fills parts of it; None: this process.
         label: What to call it meanwhile.
 
@@ -156,7 +156,7 @@ class _IndexBuilder:
 
     def run(self) -> dict[str, Any]:
         on_disk = self._has_to_stay_on_disk()
-        self._begin()
+        self._prepare()
         self._train()
         spans = self._spans()
         finished = self.work / "finished"
@@ -179,20 +179,21 @@ class _IndexBuilder:
         if self.expected_bytes <= allowed:
             return False
         if not self.index.can_stay_on_disk:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"An index '{self.index.recipe or self.type}' of {count(len(self.keys), 'key')} takes about "
                 f"{format_bytes(self.expected_bytes)}, and {format_bytes(int(allowed))} are allowed: allow more "
-                "memory, choose 'auto', or a recipe with inverted lists and no fast-scan codes, which stays on disk."
+                "(--memory-limit), choose 'auto', or a recipe with inverted lists and no fast-scan codes, which "
+                "stays on disk."
             )
         return True
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
         """Keep what a build of the same index has left, and nothing else."""
         mark, replaced = self.work / "identity.json", self.work / "replaced"
         if replaced.exists() and not self.final.exists():  # killed between two renames
             replaced.rename(self.final)
         if not (mark.exists() and read_json(mark) == self.identity):
-            discard_index(self.work, kept=self.final)
+            discard_index(self.work, in_use_by=self.final)
             self.work.mkdir(parents=True)
             write_json(mark, self.identity)
 
@@ -224,7 +225,7 @@ class _IndexBuilder:
         return [part.folder for part in parts]
 
     def _fill(self, spans: list[range]) -> None:
-        """Fill the index as a whole; it is saved now and then, since it cannot be merged."""
+        """Fill one index with all keys; it is saved now and then, since it cannot be merged."""
         saved = [i for i, span in enumerate(spans) if (self._path(span) / DESCRIPTION).exists()]
         first = 0
         if saved:
@@ -237,7 +238,7 @@ class _IndexBuilder:
                     self._save_so_far(self._path(span))
 
     def _worth_saving(self) -> bool:
-        """An index that is saved as a whole is saved the less often the longer that takes."""
+        """The longer saving takes, the less often it is done."""
         return time.monotonic() - self.last_save >= SAVING_PAYS * self.save_seconds
 
     def _save_so_far(self, part: Path) -> None:
@@ -253,4 +254,4 @@ class _IndexBuilder:
         if self.final.exists():
             self.final.rename(self.work / "replaced")
         publish_folder(finished, self.final)
-        discard_index(self.work, kept=self.final)
+        discard_index(self.work, in_use_by=self.final)

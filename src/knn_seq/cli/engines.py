@@ -9,7 +9,7 @@ ENGINE_OPTIONS = ("engine", "workers", "ray_address", "gpus_per_worker")
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     """Declare them; they are named after the fields of `BuildSettings`."""
-    group = parser.add_argument_group("engine", "Who does the work; a build may go on with another one.")
+    group = parser.add_argument_group("engine", "Who does the work; a build may resume with another one.")
     group.add_argument("--engine", help="local (default), ray, or one of an installed package")
     group.add_argument(
         "--workers", type=int, help="processes (default: one a core that tokenize; on Ray one a GPU, or one a node)"

@@ -80,7 +80,8 @@ def run(arguments: argparse.Namespace) -> None:
         store.set_default_index(name)
         print(f"Translations with {store.path} use the index '{name}' from now on.")
     if arguments.check:
-        print(store.check_index(name, arguments.k, arguments.queries, arguments.index_options))
+        options = None if recipe else arguments.index_options  # a new index was built with them
+        print(store.check_index(name, arguments.k, arguments.queries, options))
 
 
 def _require_consistent(arguments: argparse.Namespace, recipe: str | None) -> None:

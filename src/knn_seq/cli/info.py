@@ -19,7 +19,7 @@ EXAMPLE = "knn-seq info store/"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("store", help="the datastore's folder")
-    parser.add_argument("--json", action="store_true", help="the whole manifest as JSON")
+    parser.add_argument("--json", action="store_true", help="the complete manifest as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -161,9 +161,9 @@ def _recall(plan: Plan) -> str:
 
 def duration(seconds: float) -> str:
     """A time to read: "3 h 20 min"."""
-    whole = round(seconds)
-    if whole < 100:
-        return f"{seconds:.2g} s" if seconds < 9.5 else f"{whole} s"
+    rounded = round(seconds)
+    if rounded < 100:
+        return f"{seconds:.2g} s" if seconds < 9.5 else f"{rounded} s"
     minutes = round(seconds / 60)
     if minutes < 100:
         return f"{minutes} min"

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
-from knn_seq.registry import Registry
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
+from knn_seq.registry import Option, Registry, check_options
 from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json, write_json
 
 DISTANCE_METRICS = ("l2", "ip", "cosine")
@@ -44,21 +44,18 @@ class SearchIndex(ABC):
         dimension: Of keys and queries.
         metric: "l2", "ip" or "cosine".
         recipe: What the implementation builds, in its own words.
-        **options: Search settings, those named in `default_options`.
+        **options: Those of `declared_options`; what searches are not told otherwise, they take from here.
     """
 
-    default_options: ClassVar[Mapping[str, Any]] = {}
+    declared_options: Mapping[str, Option] = {}
     file_name: ClassVar[str] = "index.bin"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         if metric not in DISTANCE_METRICS:
-            raise KnnSeqError(f"There is no metric '{metric}': choose from {', '.join(DISTANCE_METRICS)}.")
-        for option in options:
-            if option not in self.default_options:
-                known = ", ".join(self.default_options) or "none"
-                raise KnnSeqError(f"{type(self).__name__} has no option '{option}': it has {known}.")
+            raise InvalidSetting(f"There is no metric '{metric}': choose from {', '.join(DISTANCE_METRICS)}.")
         self.dimension, self.metric, self.recipe = dimension, metric, recipe
-        self.options: dict[str, Any] = {**self.default_options, **options}
+        defaults = {name: option.default for name, option in self.declared_options.items()}
+        self.options: dict[str, Any] = {**defaults, **check_options(self._title, self.declared_options, options)}
         self.writable = True  # what is loaded for searching only may stay on the disk
         self.removed = False  # whether entries were taken out, so that numbers are no longer used up to the size
 
@@ -102,7 +99,7 @@ class SearchIndex(ABC):
             memory: Bytes that training may take.
         """
         size = min(self.training_size(len(keys)), len(keys))
-        if memory is not None:  # the sample in float32, its transformed copy, and room to work
+        if memory is not None:  # the sample in float32, its transformed copy, and space to work
             size = min(size, max(memory // (TRAINING_COPIES * 4 * self.dimension), 1))
         if size:
             # In order, so that a memory map is read from front to back.
@@ -137,18 +134,26 @@ class SearchIndex(ABC):
         Args:
             queries: (n, dimension).
             k: How many.
-            options: Other search options than the index was opened with, for this search.
+            options: Those of `declared_options` that are to be different in this search; the index stays as it is.
         """
         self._require_shape(queries)
         if k < 1:
-            raise KnnSeqError(f"k must be at least 1, not {k}.")
+            raise InvalidSetting(f"k must be at least 1, not {k}.")
         prepared = self._prepared(queries, "query")
+        chosen = self.search_options(options)
         possible = min(k, len(self)) if len(prepared) else 0
-        near, found = self._search(prepared, possible) if possible else (prepared[:, :0], prepared[:, :0])
+        near, found = self._search(prepared, possible, chosen) if possible else (prepared[:, :0], prepared[:, :0])
         distances, ids = near.to(prepared.device, torch.float32), found.to(prepared.device, torch.int64)
         if possible < k:
             distances, ids = F.pad(distances, (0, k - possible)), F.pad(ids, (0, k - possible), value=-1)
         return SearchResult(distances.masked_fill(ids < 0, torch.inf), ids)
+
+    def search_options(self, options: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """The options of a search: those given, checked, and the index's own for all others, or where they are None."""
+        if not options:
+            return self.options
+        checked = check_options(self._title, self.declared_options, options, per_search=True)
+        return {**self.options, **{name: value for name, value in checked.items() if value is not None}}
 
     def remove(self, ids: Tensor | NDArray[np.int64]) -> int:
         """Take entries out; the others keep their ids, and afterwards `add` has to be told the ids of new ones.
@@ -168,7 +173,7 @@ class SearchIndex(ABC):
         return before - len(self)
 
     def save(self, folder: Path) -> None:
-        """Write the index into a folder; whenever the process is killed, what lies there is whole or refused."""
+        """Write the index into a folder; whenever the process is killed, what lies there is complete or refused."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / self.file_name
         partial = partial_of(path)
@@ -184,30 +189,30 @@ class SearchIndex(ABC):
         write_json(folder / DESCRIPTION, {**self.describe(), "bytes": size})
 
     @classmethod
-    def load(cls, folder: Path, writable: bool = False, **search_options: Any) -> SearchIndex:
+    def load(cls, folder: Path, writable: bool = False, **options: Any) -> SearchIndex:
         """The index that `save` wrote.
 
         Args:
             folder: Where it was saved.
             writable: Entries will be added or merged, so none may be mapped from the disk.
-            **search_options: Other ones than it was saved with.
+            **options: Other ones than it was saved with.
         """
         path = folder / cls.file_name
         try:
             description = read_json(folder / DESCRIPTION)
             size = path.stat().st_size
         except FileNotFoundError as error:
-            raise KnnSeqError(
-                f"There is no whole index in {folder} ({error.filename} is missing): build it."
+            raise NotFound(
+                f"There is no complete index in {folder} ({error.filename} is missing): build it."
             ) from error
         try:
             expected = description["bytes"]
             known = {name: description[name] for name in ("dimension", "metric", "recipe")}
-            options = {**description["options"], **search_options}
+            options = {**description["options"], **options}
         except (KeyError, TypeError) as error:
-            raise KnnSeqError(f"{folder / DESCRIPTION} does not describe an index: build the index again.") from error
+            raise DamagedFile(f"{folder / DESCRIPTION} does not describe an index: build the index again.") from error
         if size != expected:
-            raise KnnSeqError(f"{path} is damaged ({size:,} bytes instead of {expected:,}): build the index again.")
+            raise DamagedFile(f"{path} is damaged ({size:,} bytes instead of {expected:,}): build the index again.")
         index = cls(**known, **options)
         index.writable = writable
         index._load(path)
@@ -215,14 +220,14 @@ class SearchIndex(ABC):
         return index
 
     @classmethod
-    def delete_external(cls, folder: Path, kept: Path | None = None) -> None:
-        """Let go of what a saved index holds outside of its folder, before that is deleted.
+    def delete_external(cls, folder: Path, in_use_by: Path | None = None) -> None:
+        """Delete what a saved index stores outside of its folder, before that is deleted.
 
         Args:
             folder: Where it was saved.
-            kept: The folder of another index: what that one holds stays.
+            in_use_by: The folder of another index: what that one stores is not deleted.
         """
-        return  # nearly all are whole in their folder
+        return  # nearly all store everything in their folder
 
     def describe(self) -> dict[str, Any]:
         """What the index is, for a manifest in JSON."""
@@ -263,7 +268,7 @@ class SearchIndex(ABC):
 
     @property
     def needs_keys(self) -> bool:
-        """Whether it ranks by the stored keys, so that it has to be lent them."""
+        """Whether it ranks by the stored keys, which have to be attached first."""
         return False
 
     def attach_keys(self, keys: NDArray[Any]) -> None:
@@ -281,7 +286,7 @@ class SearchIndex(ABC):
         return False
 
     def clear(self) -> None:
-        """Forget all entries, and nothing that was learned; for mergeable indexes."""
+        """Delete all entries, and nothing that was learned; for mergeable indexes."""
         raise KnnSeqError(f"{type(self).__name__} cannot be built in parts: add all keys to one index.")
 
     def part(self) -> SearchIndex:
@@ -312,8 +317,14 @@ class SearchIndex(ABC):
         """Add keys, (n, dimension), under their ids, (n,) int64 on the CPU."""
 
     @abstractmethod
-    def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Distances and ids, (n, k), nearest first; k is at most the size of the index, a missing entry has id -1."""
+    def _search(self, queries: Tensor, k: int, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Distances and ids, (n, k), nearest first; a missing entry has id -1.
+
+        Args:
+            queries: (n, dimension).
+            k: At most the size of the index.
+            options: A value for each of the declared options.
+        """
 
     def _remove(self, ids: Tensor) -> None:
         """Take out the entries with these ids, (n,) int64 on the CPU, sorted; some may not be there."""
@@ -327,6 +338,10 @@ class SearchIndex(ABC):
     def _load(self, path: Path) -> None:
         """Read what `_save` wrote, of this dimension, metric and recipe."""
 
+    @property
+    def _title(self) -> str:
+        return f"The index '{INDEXES.name_of(type(self))}'"
+
     def _chunks(self, rows: int) -> Iterator[slice]:
         step = max(CHUNK_BYTES // (4 * self.dimension), 1)
         return (slice(start, start + step) for start in range(0, rows, step))
@@ -334,7 +349,7 @@ class SearchIndex(ABC):
     def _require_shape(self, vectors: Vectors) -> None:
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             shape = " × ".join(map(str, vectors.shape))
-            raise KnnSeqError(f"The index takes vectors of dimension {self.dimension}, a row each, not {shape}.")
+            raise InvalidSetting(f"The index takes vectors of dimension {self.dimension}, a row each, not {shape}.")
 
     def _prepared(self, vectors: Vectors, what: str = "key") -> Tensor:
         if isinstance(vectors, np.ndarray):

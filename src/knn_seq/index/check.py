@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.index.base import SearchIndex, SearchResult
 from knn_seq.index.exact import exact_search
 
@@ -62,13 +62,13 @@ def check_index(
     """
     entries = len(keys)
     if len(index) != entries:
-        raise KnnSeqError(
+        raise InvalidSetting(
             f"The index has {len(index):,} entries and there are {entries:,} keys: build the index again."
         )
     if k < 1 or queries < 1:
-        raise KnnSeqError(f"A check needs at least 1 neighbour and 1 query, not {k} and {queries}.")
+        raise InvalidSetting(f"A check needs at least 1 neighbour and 1 query, not {k} and {queries}.")
     if entries < 2:
-        raise KnnSeqError(f"A check needs keys that have neighbours, and there is {entries} of them.")
+        raise InvalidSetting(f"A check needs keys that have neighbours, and there is {entries} of them.")
     k, queries = min(k, entries - 1), min(queries, entries)
     rows = np.sort(np.random.default_rng(seed).choice(entries, queries, replace=False))
     asked, itself = np.asarray(keys[rows], np.float32), torch.from_numpy(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +11,36 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError
 from knn_seq.index.base import INDEXES, SearchIndex
 from knn_seq.index.faiss_library import faiss
-from knn_seq.index.faiss_library.adaptive_probe import AdaptiveProbe
 from knn_seq.index.faiss_library.adding import TorchAdder
-from knn_seq.index.faiss_library.disk import LISTS_NAME, can_stay_on_disk, merge_on_disk, read_with_lists, require_whole
-from knn_seq.index.faiss_library.fast_scan import merge_packed, packed_lists, unpacked_copy
-from knn_seq.index.faiss_library.gpu import on_gpus
-from knn_seq.index.faiss_library.layers import (
-    bytes_in,
-    drop_tables,
-    expected_bytes,
-    inverted_lists,
-    layers,
-    make_tables,
-    transforms,
+from knn_seq.index.faiss_library.disk import (
+    LISTS_NAME,
+    can_stay_on_disk,
+    merge_on_disk,
+    read_with_lists,
+    require_complete_lists,
 )
-from knn_seq.index.faiss_library.side_by_side import Found, in_shares
+from knn_seq.index.faiss_library.fast_scan import fast_scan_lists, merge_unpacked_parts, unpacked_copy
+from knn_seq.index.faiss_library.layers import bytes_in, drop_tables, expected_bytes, inverted_lists, layers, transforms
+from knn_seq.index.faiss_library.parallel import FaissResult
+from knn_seq.index.faiss_library.search_options import SearchOptions, set_defaults
+from knn_seq.index.faiss_library.searcher import Searcher
 from knn_seq.index.faiss_library.stored_keys import KeyRanker, ranked_by_cosine
 from knn_seq.index.faiss_library.training import least_sample, train
 from knn_seq.index.recipe import MANY_LISTS, REFINE_KEYS, default_recipe, training_size
+from knn_seq.registry import Option
 from knn_seq.storage.atomic import disk_errors
 
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
-LISTS = 32  # that a query visits, near or not
-NEAR_LISTS, REACH = 40, 1.7  # at most, of the near ones: some 20 of them, with as many neighbours as in 32
-WIDE = 256  # dimensions beyond which reading a key to rank it costs more than finding another candidate
-SPARE = 8  # candidates beyond k in an exact search
-ADDING_EF = 32  # candidates kept in a graph of lists: enough for the one list of a key, and far faster than a search's
+DEFAULT_NPROBE = 32
+# Of many lists: at most 40, those up to 1.7 times as far as the nearest.  These are some 20, and find as much as 32.
+ADAPTIVE_NPROBE, DEFAULT_PROBE_RATIO = 40, 1.7
+REFINE_FACTOR = 5
+WIDE_DIMENSION, WIDE_REFINE_FACTOR = 256, 3  # beyond it reading a key to rank it costs more than another candidate
+EXTRA_CANDIDATES = 8  # beyond k in an exact search
+ADDING_EF_SEARCH = 32  # in a graph of lists: enough for the one list of a key, and far faster than a search's
 
 
 @INDEXES.register("faiss")
@@ -50,27 +51,31 @@ class FaissIndex(SearchIndex):
         dimension: Of keys and queries.
         metric: "l2", "ip" or "cosine".
         recipe: A factory string such as "IVF1024,PQ64"; None: "Flat".  One that ends in ",Refine(keys)" ranks what it
-            finds by the stored keys, which have to be lent to it (`attach_keys`).
-        **options: nprobe, the inverted lists that a query visits (None: 32, of many lists up to 40 near ones); reach,
-            how many times as far as the nearest a list may be that is visited, in squared distances, with which nprobe
-            is the most (None: 1.7 of many lists if nprobe is None too, else any); ef_search, the candidates that a walk
-            over an HNSW graph keeps; refine_factor, how many times k candidates a refinement looks at (None: 5, for
-            wide keys 3); device, where torch trains and encodes (None: CUDA if there is, else the CPU).
+            finds by the stored keys, which have to be attached to it (`attach_keys`).
+        **options: Those of `declared_options`.
     """
 
-    default_options = {"nprobe": None, "reach": None, "ef_search": 128, "refine_factor": None, "device": None}
+    declared_options = {
+        "nprobe": Option(None, "inverted lists that a query visits (default 32; of many lists 40 at most)", int, 1),
+        "probe_ratio": Option(
+            None,
+            "visit lists up to so many times as far as the nearest one, in squared distances, and at most nprobe of "
+            "them (default 1.7 of many lists if nprobe is not given either, else however far)",
+            float,
+            1,
+        ),
+        "ef_search": Option(128, "candidates that a walk over an HNSW graph keeps", int, 1),
+        "refine_factor": Option(None, "times k candidates that a refinement ranks (default 5, of wide keys 3)", int, 1),
+        "device": Option(
+            None, "where torch trains and encodes (default CUDA if there is, else the CPU)", str, when_built=True
+        ),
+    }
     file_name = "index.faiss"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         super().__init__(dimension, metric, recipe or "Flat", **options)
         if self.options["refine_factor"] is None:
-            self.options["refine_factor"] = 5 if dimension <= WIDE else 3
-        for name, kinds in (("nprobe", int), ("ef_search", int), ("refine_factor", int), ("reach", (int, float))):
-            value = self.options[name]
-            if value is None and self.default_options[name] is None:
-                continue
-            if not isinstance(value, kinds) or not value >= 1:
-                raise KnnSeqError(f"The index's option {name} must be a number from 1 on, not {value}.")
+            self.options["refine_factor"] = REFINE_FACTOR if dimension <= WIDE_DIMENSION else WIDE_REFINE_FACTOR
         # Vectors of length one have the same order by l2 as by cosine, and l2 is what every recipe can do.
         kind = faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2
         try:
@@ -80,15 +85,17 @@ class FaissIndex(SearchIndex):
         if any(layer.nlist < 1 for layer in layers(self.index) if isinstance(layer, faiss.IndexIVF)):
             raise self._bad_recipe("no lists")
         if metric == "ip" and any(isinstance(transform, faiss.PCAMatrix) for transform in transforms(self.index)):
-            raise KnnSeqError(f"PCA in '{self.recipe}' moves the origin, so inner products are lost: use l2 or cosine.")
+            raise InvalidSetting(
+                f"PCA in '{self.recipe}' moves the origin, so inner products are lost: use l2 or cosine."
+            )
         self._mapped = False
         self._keys: NDArray[Any] | None = None
         self._packed: Any = None  # a part of fast-scan lists uses what these have learned
         self._adder: TorchAdder | None = None
-        self._raced = False
-        self._searcher: Any = None
+        self._adder_chosen = False
+        self._opened: Searcher | None = None
         self._ranker: KeyRanker
-        self._set_options()
+        set_defaults(self.index, self.resolved())
 
     @classmethod
     def recipe_for(cls, entries: int, dimension: int, metric: str = "l2", memory: int | None = None) -> str:
@@ -104,26 +111,23 @@ class FaissIndex(SearchIndex):
 
     @property
     def memory(self) -> int:
-        """Codes, ids, graph edges and centroids; not the keys that it is lent, nor lists on the disk."""
+        """Codes, ids, graph edges and centroids; not the attached keys, nor lists on the disk."""
         return sum(bytes_in(layer) for layer in layers(self.index))
 
     def expected_memory(self, entries: int) -> int:
         """How many bytes the index takes with so many entries, about."""
         return expected_bytes(self.index, entries)
 
-    @property
-    def reach(self) -> float | None:
-        """How many times as far as the nearest list one may be that a query visits; None: as far as it likes."""
-        ivf = inverted_lists(self.index)
+    def resolved(self, options: Mapping[str, Any] | None = None) -> SearchOptions:
+        """How a search with these options, one value for each, is done; None: with the index's own."""
+        given = self.options if options is None else options
+        ivf, nprobe, probe_ratio = inverted_lists(self.index), given["nprobe"], given["probe_ratio"]
         if self.metric == "ip" or ivf is None:
-            return None
-        by_default = self.options["nprobe"] is None and ivf.nlist >= MANY_LISTS  # short lists are soon scanned
-        return REACH if self.options["reach"] is None and by_default else self.options["reach"]
-
-    @property
-    def nprobe(self) -> int:
-        """How many lists a query visits at the most."""
-        return self.options["nprobe"] or (LISTS if self.reach is None else NEAR_LISTS)
+            probe_ratio = None
+        elif probe_ratio is None and nprobe is None and ivf.nlist >= MANY_LISTS:  # few and short ones are soon scanned
+            probe_ratio = DEFAULT_PROBE_RATIO
+        default = DEFAULT_NPROBE if probe_ratio is None else ADAPTIVE_NPROBE
+        return SearchOptions(nprobe or default, probe_ratio, given["ef_search"], given["refine_factor"])
 
     @property
     def needs_keys(self) -> bool:
@@ -133,13 +137,13 @@ class FaissIndex(SearchIndex):
     def attach_keys(self, keys: NDArray[Any]) -> None:
         """Rank by these keys, (entries, dimension), where they lie; the id of an entry is its row."""
         if keys.shape[1] != self.dimension:
-            raise KnnSeqError(f"The keys are of dimension {keys.shape[1]}, and the index of {self.dimension}.")
-        self._keys, self._searcher = keys, None
+            raise InvalidSetting(f"The keys are of dimension {keys.shape[1]}, and the index of {self.dimension}.")
+        self._keys, self._opened = keys, None
 
     @property
     def mergeable(self) -> bool:
         """Whether parts of it can be built one by one."""
-        return can_stay_on_disk(self.index) or packed_lists(self.index) is not None
+        return can_stay_on_disk(self.index) or fast_scan_lists(self.index) is not None
 
     @property
     def can_stay_on_disk(self) -> bool:
@@ -147,16 +151,16 @@ class FaissIndex(SearchIndex):
         return can_stay_on_disk(self.index)
 
     def clear(self) -> None:
-        """Forget all entries, and nothing that was learned."""
+        """Delete all entries, and nothing that was learned."""
         self.index.reset()
         drop_tables(self.index)
         if self._adder is not None:
             self._adder.clear()
-        self._searcher = None
+        self._opened = None
 
     def part(self) -> FaissIndex:
         """See `SearchIndex.part`; fast-scan codes are plain in a part."""
-        if packed_lists(self.index) is None:
+        if fast_scan_lists(self.index) is None:
             return self
         part = FaissIndex(self.dimension, self.metric, self.recipe, **self.options)
         part.index, part._packed = unpacked_copy(self.index), self.index
@@ -167,15 +171,15 @@ class FaissIndex(SearchIndex):
         ivf = inverted_lists(self.index)
         if ivf is None or not self.mergeable:
             raise KnnSeqError(f"The recipe '{self.recipe}' cannot be merged out of parts.")
-        if packed_lists(self.index) is not None:
-            merge_packed(self.index, [path / self.file_name for path in parts])
+        if fast_scan_lists(self.index) is not None:
+            merge_unpacked_parts(self.index, [path / self.file_name for path in parts])
         else:
             for path in parts:
                 part = FaissIndex.load(path, writable=True)
                 assert isinstance(part, FaissIndex)
                 ivf.merge_from(inverted_lists(part.index), 0)
             faiss.downcast_index(self.index).ntotal = ivf.ntotal
-        self._adder = self._searcher = None
+        self._adder = self._opened = None
 
     def merge_on_disk(self, parts: Sequence[Path], folder: Path) -> None:
         """Merge saved parts into lists that lie in a file of that folder, and save the index there."""
@@ -208,11 +212,12 @@ class FaissIndex(SearchIndex):
             raise KnnSeqError("An index that is mapped from disk cannot grow: build it again.")
         if not self.index.is_trained:
             raise KnnSeqError(f"The recipe '{self.recipe}' has to be trained before keys are added.")
-        self._searcher = None
-        self._set_options(ADDING_EF)
-        if not self._raced:
-            may_race = self._packed is None
-            self._adder, self._raced = TorchAdder.for_index(self.index, self.options["device"], keys, may_race), True
+        self._opened = None
+        set_defaults(self.index, self.resolved()._replace(ef_search=ADDING_EF_SEARCH))
+        if not self._adder_chosen:
+            may_compare = self._packed is None
+            self._adder = TorchAdder.for_index(self.index, self.options["device"], keys, may_compare)
+            self._adder_chosen = True
         if self._adder is not None:
             self._adder.add(keys, ids)
             return
@@ -227,15 +232,16 @@ class FaissIndex(SearchIndex):
                 f"The recipe '{self.recipe}' numbers its entries itself: use 'IDMap2,{self.recipe}' to give them ids."
             ) from error
 
-    def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _search(self, queries: Tensor, k: int, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         self._finish_adding()
-        rows = _array(queries)
+        rows, searcher = _array(queries), self._searcher()
+        chosen = searcher.defaults if options is self.options else self.resolved(options)
         if isinstance(self.index, faiss.IndexFlat) and self.metric != "ip":
-            numbers, labels = self._exact(rows, k)
+            numbers, labels = self._exact(searcher, rows, k)
         elif self.needs_keys:
-            numbers, labels = self._ranked(rows, k)
+            numbers, labels = self._ranked(searcher, rows, k, chosen)
         else:
-            numbers, labels = self._unranked(rows, k)
+            numbers, labels = searcher.search(rows, k, chosen)
         distances, ids = torch.from_numpy(numbers), torch.from_numpy(labels)
         if self.metric == "ip":
             return -distances, ids
@@ -245,51 +251,34 @@ class FaissIndex(SearchIndex):
         if self._adder is not None:
             self._adder.finish()
 
-    def _opened_searcher(self) -> Any:
-        """The index on GPUs if there are some, else with what chooses its lists."""
-        if self._searcher is None:
-            self._set_options()
-            make_tables(self.index)
-            self._searcher = on_gpus(self.index)
-            if self._searcher is self.index and self.reach is not None:
-                self._searcher = AdaptiveProbe(self.index, self.reach)
+    def _searcher(self) -> Searcher:
+        if self._opened is None:
             if self.needs_keys and self.metric != "cosine":
                 self._ranker = KeyRanker(self._attached_keys(), self.metric == "ip")
-        return self._searcher
+            self._opened = Searcher(self.index, self.resolved())
+        return self._opened
 
-    def _unranked(self, queries: NDArray[np.float32], k: int) -> Found:
-        opened = self._opened_searcher()
-        if not isinstance(opened, AdaptiveProbe):  # faiss deals the queries out by itself
-            found: Found = opened.search(queries, k)
-            return found
-        chosen = opened.choose(queries)
-        return in_shares(lambda share: opened.search(chosen, share, k), len(queries), k)
-
-    def _ranked(self, queries: NDArray[np.float32], k: int) -> Found:
-        opened, wanted = self._opened_searcher(), min(k * self.options["refine_factor"], len(self))
+    def _ranked(self, searcher: Searcher, queries: NDArray[np.float32], k: int, options: SearchOptions) -> FaissResult:
+        candidates = min(k * options.refine_factor, len(self))
         if self.metric == "cosine":
-            return ranked_by_cosine(self._attached_keys(), queries, self._unranked(queries, wanted)[1], k)
-
-        def ranked(share: slice, candidates: NDArray[np.int64]) -> Found:
-            return self._ranker.rank(queries[share], candidates, k)
-
-        if isinstance(opened, AdaptiveProbe):
-            chosen = opened.choose(queries)
-            return in_shares(lambda share: ranked(share, opened.search(chosen, share, wanted)[1]), len(queries), k)
-        found = opened.search(queries, wanted)[1]
-        return in_shares(lambda share: ranked(share, found[share]), len(queries), k)
+            found = searcher.search(queries, candidates, options)[1]
+            return ranked_by_cosine(self._attached_keys(), queries, found, k)
+        ranker = self._ranker
+        return searcher.search_and_rank(
+            queries, candidates, options, lambda rows, found: ranker.rank(queries[rows], found, k), k
+        )
 
     def _attached_keys(self) -> NDArray[Any]:
         if self._keys is None:
-            raise KnnSeqError(f"The recipe '{self.recipe}' ranks by stored keys: lend them to the index first.")
+            raise KnnSeqError(f"The recipe '{self.recipe}' ranks by stored keys: attach them to the index first.")
         return self._keys
 
-    def _exact(self, queries: NDArray[np.float32], k: int) -> Found:
+    def _exact(self, searcher: Searcher, queries: NDArray[np.float32], k: int) -> FaissResult:
         """Distances as sums of squared differences: out of a matrix product they lack the last digits.
 
         A few more than k are looked at, since the order is not quite right either; equally near ones come by id.
         """
-        _, labels = self._opened_searcher().search(queries, min(k + SPARE, len(self)))
+        _, labels = searcher.search(queries, min(k + EXTRA_CANDIDATES, len(self)), searcher.defaults)
         numbers = np.empty(labels.shape, np.float32)
         self.index.compute_distance_subset(
             len(queries), faiss.swig_ptr(queries), labels.shape[1], faiss.swig_ptr(numbers), faiss.swig_ptr(labels)
@@ -314,7 +303,7 @@ class FaissIndex(SearchIndex):
             raise KnnSeqError(f"{what} without changing the ids of others: use 'IDMap2,{self.recipe}'.")
         self._finish_adding()
         self.index.remove_ids(ids.numpy())
-        self._adder = self._searcher = None
+        self._adder = self._opened = None
 
     def _save(self, path: Path) -> None:
         self._finish_adding()
@@ -327,11 +316,11 @@ class FaissIndex(SearchIndex):
         try:
             self.index = read_with_lists(path) if lists_apart else self._read(path)
         except (RuntimeError, MemoryError) as error:
-            raise KnnSeqError(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
+            raise DamagedFile(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
         if self.index.d != self.dimension:
-            raise KnnSeqError(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
-        require_whole(self.index, path)
-        self._set_options()
+            raise DamagedFile(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
+        require_complete_lists(self.index, path)
+        set_defaults(self.index, self.resolved())
 
     def _read(self, path: Path) -> Any:
         flags = faiss.IO_FLAG_MMAP_IFC if self._mapped and self._may_be_mapped else 0
@@ -342,17 +331,8 @@ class FaissIndex(SearchIndex):
         # faiss copies the lists of fast-scan codes out of a map: with it, opening takes twice the time and memory.
         return not any(isinstance(layer, faiss.IndexIVFFastScan) for layer in layers(self.index))
 
-    def _set_options(self, ef_search: int | None = None) -> None:
-        for layer in layers(self.index):
-            if isinstance(layer, faiss.IndexIVF):
-                layer.nprobe = min(self.nprobe, layer.nlist)
-            elif isinstance(layer, faiss.IndexHNSW):
-                layer.hnsw.efSearch = ef_search or self.options["ef_search"]
-            elif isinstance(layer, faiss.IndexRefine):
-                layer.k_factor = self.options["refine_factor"]
-
-    def _bad_recipe(self, reason: str) -> KnnSeqError:
-        return KnnSeqError(
+    def _bad_recipe(self, reason: str) -> InvalidSetting:
+        return InvalidSetting(
             f"faiss makes no index of dimension {self.dimension} from the recipe '{self.recipe}' ({reason}): "
             "give a factory string such as 'Flat' or 'IVF1024,PQ64'."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import IndexUnavailable, KnnSeqError
+from knn_seq.errors import DamagedFile, IndexUnavailable, InvalidSetting, NotFound
 from knn_seq.index.base import INDEXES, SearchIndex
 from knn_seq.index.milvus_library.recipe import (
     DEFAULT_KIND,
@@ -24,16 +24,17 @@ from knn_seq.index.milvus_library.recipe import (
     search_parameters,
 )
 from knn_seq.index.milvus_library.server import ADDRESS, ANSWER_SECONDS, MilvusServer, address_from_environment, library
+from knn_seq.registry import Option
 
 ID, KEY = "id", "key"  # the fields of a collection
-METRIC = {"l2": "L2", "ip": "IP", "cosine": "IP"}  # keys and queries have length one if it is the cosine
+MILVUS_METRICS = {"l2": "L2", "ip": "IP", "cosine": "IP"}  # keys and queries have length one if it is the cosine
 MESSAGE_BYTES = 16 << 20  # of keys or queries in one message; servers take at least 64 MiB
 MOST_QUERIES = MOST_NEIGHBOURS = 16384  # of one search
 MOST_HITS = 1 << 20  # of one search: an answer of some 16 MB
 IDS_AT_ONCE = 4096
 LITE_BYTES = 256 << 20  # Milvus Lite compares by an array of queries × keys × dimension
 LITE_SEGMENT = 1 << 17  # keys that it compares at a time, about
-BUILD_RETRY_SECONDS = 60.0  # seconds that a build waits for a server that fell silent
+BUILD_RETRY_SECONDS = 60.0  # that a build waits for a server that stopped answering
 
 
 @INDEXES.register("milvus")
@@ -50,19 +51,19 @@ class MilvusIndex(SearchIndex):
         recipe: "IVF_PQ(nlist=1024,m=64)@http://127.0.0.1:19530" or the like: any kind of index that the server offers,
             those of its parameters that matter, and its address, or a file that ends in .db for Milvus Lite.  Without
             an address KNN_SEQ_MILVUS_ADDRESS says it, also when the index is opened again.
-        **options: nprobe, the lists that a search visits; ef_search, the candidates that it keeps in a graph.
+        **options: Those of `declared_options`.
     """
 
-    default_options = {"nprobe": 32, "ef_search": 128}
+    declared_options = {
+        "nprobe": Option(32, "inverted lists that a query visits", int, 1),
+        "ef_search": Option(128, "candidates that a search keeps in a graph", int, 1),
+    }
     file_name = "index.milvus"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         super().__init__(dimension, metric, recipe or DEFAULT_KIND, **options)
-        for name, value in self.options.items():
-            if not isinstance(value, int) or value < 1:
-                raise KnnSeqError(f"The index's option {name} must be a number from 1 on, not {value}.")
-        self._wanted = MilvusRecipe.parse(str(self.recipe))
-        self._address = self._wanted.address
+        self._parsed = MilvusRecipe.parse(str(self.recipe))
+        self._address = self._parsed.address
         self._collection = f"knn_seq_{secrets.token_hex(8)}"
         self._entries, self._largest = 0, -1  # how many there are, and the largest id
         self._parameters: dict[str, Any] | None = None  # what the server was told to build; None: nothing yet
@@ -92,9 +93,9 @@ class MilvusIndex(SearchIndex):
         return DEFAULT_KIND
 
     def training_size(self, entries: int) -> int:
-        """One key: "training" finds the server and settles the collection's name, which a build saves before it adds.
+        """One key: "training" finds the server and chooses the collection's name, which a build saves before it adds.
 
-        So a build that is killed while it adds finds the collection again, and begins it anew.
+        So a build that is killed while it adds finds the collection again, and makes it anew.
         """
         return 1
 
@@ -104,7 +105,9 @@ class MilvusIndex(SearchIndex):
     def _add(self, keys: Tensor, ids: Tensor) -> None:
         numbers = ids.numpy()
         if len(np.unique(numbers)) < len(numbers) or self._has_some_of(numbers):
-            raise KnnSeqError("An id is given twice, or the index has it already: give every entry an id of its own.")
+            raise InvalidSetting(
+                "An id is given twice, or the index has it already: give every entry an id of its own."
+            )
         server = self._made()
         rows = keys.cpu().numpy()
         for part in _parts(len(rows), MESSAGE_BYTES // (4 * self.dimension)):
@@ -128,11 +131,11 @@ class MilvusIndex(SearchIndex):
             self._server().ask("delete", self._collection, ids=some, doing="remove entries")
             self._entries, self._changed = self._entries - len(some), True
 
-    def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _search(self, queries: Tensor, k: int, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         server = self._searchable()
         rows = np.ascontiguousarray(queries.cpu().numpy())
         possible = min(k, MOST_NEIGHBOURS)
-        parameters = search_parameters(self._wanted.kind, self._parameters or {}, **self._search_options, k=possible)
+        parameters = search_parameters(self._parsed.kind, self._parameters or {}, k=possible, **options)
         distances, ids = np.full((len(rows), k), np.inf, np.float32), np.full((len(rows), k), -1)
         for part in _parts(len(rows), self._queries_at_once(server.lite, possible)):
             found = server.ask(
@@ -141,7 +144,7 @@ class MilvusIndex(SearchIndex):
                 list(rows[part]),
                 limit=possible,
                 anns_field=KEY,
-                search_params={"metric_type": METRIC[self.metric], "params": parameters},
+                search_params={"metric_type": MILVUS_METRICS[self.metric], "params": parameters},
                 consistency_level="Strong" if self._changed else "Eventually",
                 timeout=ANSWER_SECONDS,
                 doing="search",
@@ -153,19 +156,15 @@ class MilvusIndex(SearchIndex):
             distances[ids >= 0] *= -1
         return torch.from_numpy(distances + (self.metric == "cosine")), torch.from_numpy(ids)
 
-    @property
-    def _search_options(self) -> dict[str, int]:
-        return {name: self.options[name] for name in ("nprobe", "ef_search")}
-
     def _queries_at_once(self, lite: bool, k: int) -> int:
         most = min(MOST_QUERIES, MESSAGE_BYTES // (4 * self.dimension), MOST_HITS // k)
-        if lite and self._wanted.kind == "FLAT":
+        if lite and self._parsed.kind == "FLAT":
             most = min(most, LITE_BYTES // (4 * self.dimension * min(self._entries, LITE_SEGMENT)))
         return most
 
     def _save(self, path: Path) -> None:
         if self._entries or not self._fresh:
-            self._require_whole(self._searchable(), path)
+            self._require_complete(self._searchable(), path)
         facts = {
             "address": self._server().address,
             "collection": self._collection,
@@ -182,21 +181,21 @@ class MilvusIndex(SearchIndex):
         facts = _facts(path)
         for name in ("dimension", "metric", "recipe"):
             if facts[name] != getattr(self, name):
-                raise KnnSeqError(
+                raise DamagedFile(
                     f"{path} is of {name} {facts[name]}, not {getattr(self, name)}: build the index again."
                 )
         # A recipe without an address follows the environment, should the server have moved.
-        self._address = self._wanted.address or address_from_environment() or facts["address"]
-        if self._wanted.address is not None and self._wanted.address.endswith(LITE_SUFFIX):
+        self._address = self._parsed.address or address_from_environment() or facts["address"]
+        if self._parsed.address is not None and self._parsed.address.endswith(LITE_SUFFIX):
             self._address = facts["address"]  # a relative path was meant from where the index was built
         self._collection, self._parameters = facts["collection"], facts["parameters"]
         self._entries, self._largest = facts["entries"], facts["largest_id"]
         self._fresh, self._checked, self._path = self._entries == 0, self._entries == 0, path
 
     @classmethod
-    def delete_external(cls, folder: Path, kept: Path | None = None) -> None:
-        """Drop the collection, unless the index in the folder `kept` has the same."""
-        path, other = folder / cls.file_name, None if kept is None else kept / cls.file_name
+    def delete_external(cls, folder: Path, in_use_by: Path | None = None) -> None:
+        """Drop the collection, unless the index in the folder `in_use_by` has the same."""
+        path, other = folder / cls.file_name, None if in_use_by is None else in_use_by / cls.file_name
         facts = _facts(path)
         if other is not None and other.exists() and _facts(other)["collection"] == facts["collection"]:
             return
@@ -214,13 +213,13 @@ class MilvusIndex(SearchIndex):
         if self._connection is None:
             self._address = self._address or address_from_environment()
             if self._address is None:
-                raise KnnSeqError(
-                    f"The recipe '{self.recipe}' has no address: write {self._wanted.kind}@http://HOST:PORT, "
+                raise InvalidSetting(
+                    f"The recipe '{self.recipe}' has no address: write {self._parsed.kind}@http://HOST:PORT, "
                     f"or set {ADDRESS}."
                 )
             server = MilvusServer(self._address)
-            if server.lite and self._wanted.kind not in LITE_KINDS:
-                raise KnnSeqError(f"Milvus Lite builds no {self._wanted.kind}: choose from {', '.join(LITE_KINDS)}.")
+            if server.lite and self._parsed.kind not in LITE_KINDS:
+                raise InvalidSetting(f"Milvus Lite builds no {self._parsed.kind}: choose from {', '.join(LITE_KINDS)}.")
             self._connection = server
         if not self._checked:
             self._check(self._connection)
@@ -228,18 +227,18 @@ class MilvusIndex(SearchIndex):
 
     def _check(self, server: MilvusServer) -> None:
         if not server.ask("has_collection", self._collection, doing="find a collection"):
-            raise KnnSeqError(
+            raise NotFound(
                 f"The collection {self._collection} that {self._path} names is not there any more in {server}: "
                 "build the index again."
             )
         self._load_collection(server)
-        if self.writable:  # a build goes on: what it added after it had saved will be added once more
+        if self.writable:  # a build resumes: what it added after it had saved will be added once more
             beyond = f"{ID} > {self._largest}"
             server.ask("delete", self._collection, filter=beyond, doing="remove entries")
-        self._require_whole(server, self._path)
+        self._require_complete(server, self._path)
         self._checked = self._ready = True
 
-    def _require_whole(self, server: MilvusServer, path: Path | None) -> None:
+    def _require_complete(self, server: MilvusServer, path: Path | None) -> None:
         answer = server.ask(
             "query",
             self._collection,
@@ -250,7 +249,7 @@ class MilvusIndex(SearchIndex):
         )
         there = int(answer[0]["count(*)"])
         if there != self._entries:
-            raise KnnSeqError(
+            raise DamagedFile(
                 f"The collection {self._collection} that {path} names has {there:,} entries instead of "
                 f"{self._entries:,}: build the index again."
             )
@@ -275,8 +274,8 @@ class MilvusIndex(SearchIndex):
         server = self._made()
         if not self._ready:
             if self._parameters is None:
-                wanted = self._wanted
-                self._parameters = build_parameters(wanted.kind, wanted.parameters, self._entries, self.dimension)
+                parsed = self._parsed
+                self._parameters = build_parameters(parsed.kind, parsed.parameters, self._entries, self.dimension)
             server.ask("flush", self._collection, doing="store entries", retry_seconds=BUILD_RETRY_SECONDS)
             self._build(server)
             self._load_collection(server)
@@ -286,10 +285,10 @@ class MilvusIndex(SearchIndex):
     def _build(self, server: MilvusServer) -> None:
         if server.lite and server.ask("list_indexes", self._collection, doing="find its index"):
             return  # what was added is in it; a server is asked once more, for then it waits until it is
-        kind, index = self._wanted.kind, library().MilvusClient.prepare_index_params()
-        # pymilvus spreads the parameters out among the others, where Milvus Lite does not look for them.
+        kind, index = self._parsed.kind, library().MilvusClient.prepare_index_params()
+        # pymilvus puts the parameters among the others, where Milvus Lite does not look for them.
         parameters = {"params": self._parameters} if server.lite else self._parameters
-        index.add_index(KEY, index_type=kind, metric_type=METRIC[self.metric], params=parameters)
+        index.add_index(KEY, index_type=kind, metric_type=MILVUS_METRICS[self.metric], params=parameters)
         server.ask("create_index", self._collection, index, doing=f"build an index {kind}", waiting=False)
 
     def _load_collection(self, server: MilvusServer) -> None:
@@ -327,4 +326,4 @@ def _facts(path: Path) -> dict[str, Any]:
         known = {name: facts[name] for name in ("address", "collection", "entries", "largest_id", "parameters")}
         return {**known, **{name: facts[name] for name in ("dimension", "metric", "recipe")}}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise KnnSeqError(f"{path} does not describe an index of Milvus: build the index again.") from error
+        raise DamagedFile(f"{path} does not describe an index of Milvus: build the index again.") from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 
 REFINE_KEYS = ",Refine(keys)"
 
@@ -70,11 +70,11 @@ def paper_recipe(
         transformed_dimension: Of the rotated or projected keys.
     """
     if opq and not pq_subspaces:
-        raise KnnSeqError("OPQ rotates keys for product quantization: give the number of PQ subspaces too.")
+        raise InvalidSetting("OPQ rotates keys for product quantization: give the number of PQ subspaces too.")
     if opq and pca:
-        raise KnnSeqError("OPQ and PCA both transform the keys: choose one of them.")
+        raise InvalidSetting("OPQ and PCA both transform the keys: choose one of them.")
     if (pca or transformed_dimension) and not (transformed_dimension and (pca or opq)):
-        raise KnnSeqError("PCA or OPQ and the transformed dimension belong together: give both.")
+        raise InvalidSetting("PCA or OPQ and the transformed dimension belong together: give both.")
     suffix = f"_{transformed_dimension}" if transformed_dimension else ""
     parts = [f"OPQ{pq_subspaces}{suffix}"] if opq else []
     if pca:

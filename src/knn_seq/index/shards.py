@@ -1,4 +1,4 @@
-"""Several indexes of one kind, searched side by side, as if they were one.
+"""Several indexes of one kind, searched in parallel, as if they were one.
 
 An entry lies in the shard that its id leaves over: `id % count`.  So nobody has to know how many entries there will be,
 shards never differ by more than one entry, and whoever removes, merges or resumes knows where an entry lies.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 from knn_seq.index.base import DESCRIPTION, INDEXES, SearchIndex
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.faiss_library import faiss
@@ -29,12 +29,12 @@ from knn_seq.storage.atomic import partial_of, publish_folder, read_json, write_
 
 SHARDS = 4  # if the user does not say how many
 EXAMPLE = "4xIVF1024,PQ64"
-LARGEST = 1024
+MAX_SHARDS = 1024
 
 
 @INDEXES.register("shards")
 class ShardsIndex(SearchIndex):
-    """A few indexes, trained once, each with its share of the entries in a folder of its own.
+    """A few indexes, trained once, each with some of the entries in a folder of its own.
 
     All have the same centroids and codebooks, so their distances can be compared, and a search finds what one index of
     the same recipe would find.
@@ -43,7 +43,7 @@ class ShardsIndex(SearchIndex):
         dimension: Of keys and queries.
         metric: "l2", "ip" or "cosine".
         recipe: How many and what: "4xIVF1024,PQ64" of faiss, or "4xusearch", "4xusearch:HNSW16,f32"; None: "4xFlat".
-        **options: Those of the indexes.
+        **options: Those that the indexes declare.
     """
 
     file_name = "shards.json"
@@ -51,16 +51,13 @@ class ShardsIndex(SearchIndex):
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         count, inner = _parsed(recipe or f"{SHARDS}xFlat")
         if inner is None:
-            raise KnnSeqError(f"The recipe '{recipe}' does not say what the shards are: write it like '{EXAMPLE}'.")
+            raise InvalidSetting(f"The recipe '{recipe}' does not say what the shards are: write it like '{EXAMPLE}'.")
         kind, inner_recipe = _kind(inner)
         make = partial(_shard, INDEXES.get(kind), dimension, metric, inner_recipe)
-        whole = make(options).options
-        self._shard_options = dict(whole)
-        if "refine_factor" in whole:  # as many candidates in all as one index would rank
-            self._shard_options["refine_factor"] = -(-whole["refine_factor"] // count)
-        self.shards = [make(self._shard_options) for _ in range(count)]
-        super().__init__(dimension, metric, f"{count}x{inner}")
-        self.options = whole
+        one = make(options)  # as an index of all entries would be
+        self.declared_options = one.declared_options
+        super().__init__(dimension, metric, f"{count}x{inner}", **one.options)
+        self.shards = [make(self._options_of_a_shard(one.options, count)) for _ in range(count)]
         self._origins: list[_Origin | None] = [None] * count
 
     @classmethod
@@ -115,7 +112,7 @@ class ShardsIndex(SearchIndex):
         return self.shards[0].can_stay_on_disk
 
     def clear(self) -> None:
-        """Forget all entries, and nothing that was learned."""
+        """Delete all entries, and nothing that was learned."""
         for number, shard in enumerate(self.shards):
             self._origins[number] = None
             shard.clear()
@@ -165,9 +162,15 @@ class ShardsIndex(SearchIndex):
         rows = [(owners == number).nonzero().squeeze(1) for number in range(len(self.shards))]
         return [(number, mine) for number, mine in enumerate(rows) if len(mine)]
 
-    def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    @staticmethod
+    def _options_of_a_shard(options: Mapping[str, Any], count: int) -> dict[str, Any]:
+        """Those of all, but as many candidates in total as one index would rank."""
+        factor = options.get("refine_factor")
+        return dict(options) if factor is None else {**options, "refine_factor": -(-factor // count)}
+
+    def _search(self, queries: Tensor, k: int, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         filled = [number for number, shard in enumerate(self.shards) if len(shard)]
-        ask = partial(self._search_shard, queries, k)
+        ask = partial(self._search_shard, queries, k, self._options_of_a_shard(options, len(self.shards)))
         threads = faiss.omp_get_max_threads()
         workers = min(threads, len(filled))
         # Many searches on a core each wait less than one after the other on all cores: OpenMP starts no threads.
@@ -177,10 +180,10 @@ class ShardsIndex(SearchIndex):
         distances, nearest = distances.gather(1, order).sort(dim=1, stable=True)
         return distances[:, :k], ids.gather(1, nearest[:, :k])
 
-    def _search_shard(self, queries: Tensor, k: int, number: int) -> tuple[Tensor, Tensor]:
+    def _search_shard(self, queries: Tensor, k: int, options: Mapping[str, Any], number: int) -> tuple[Tensor, Tensor]:
         shard = self.shards[number]
         try:
-            distances, ids = shard._search(queries, min(k, len(shard)))
+            distances, ids = shard._search(queries, min(k, len(shard)), options)
         except KnnSeqError as error:
             raise type(error)(f"The search in shard {number} of {len(self.shards)} failed: {error}") from error
         except Exception as error:
@@ -203,7 +206,7 @@ class ShardsIndex(SearchIndex):
                 shutil.rmtree(folder, ignore_errors=True)
                 self._save_shard(number, folder)
             write_json(path, [read_json(folder / DESCRIPTION) for folder in partials])
-            (path.parent / DESCRIPTION).unlink(missing_ok=True)  # from here on the old index is no longer whole
+            (path.parent / DESCRIPTION).unlink(missing_ok=True)  # from here on the old index is no longer complete
             for old in set(path.parent.glob(_name("*"))).difference(places, partials):
                 old.unlink() if old.is_symlink() else shutil.rmtree(old)
             for number, (folder, final) in enumerate(zip(partials, finals, strict=True)):
@@ -229,10 +232,10 @@ class ShardsIndex(SearchIndex):
                 shutil.copy2(file, folder)
 
     def _load(self, path: Path) -> None:
-        noted = read_json(path)
-        if not isinstance(noted, list) or len(noted) != len(self.shards):
-            raise KnnSeqError(f"{path} does not describe {len(self.shards)} shards: build the index again.")
-        for number, description in enumerate(noted):
+        descriptions = read_json(path)
+        if not isinstance(descriptions, list) or len(descriptions) != len(self.shards):
+            raise DamagedFile(f"{path} does not describe {len(self.shards)} shards: build the index again.")
+        for number, description in enumerate(descriptions):
             self._load_shard(number, path.with_name(_name(number)), description)
 
     def _load_shard(self, number: int, folder: Path, description: object) -> None:
@@ -240,14 +243,15 @@ class ShardsIndex(SearchIndex):
         final = Path(os.path.realpath(folder))
         if not final.is_dir():
             leads = f"{folder} leads to {final}, and that" if folder.is_symlink() else str(folder)
-            raise KnnSeqError(f"{which} is missing: {leads} is not there; bring it back, or build the index again.")
+            raise NotFound(f"{which} is missing: {leads} is not there; bring it back, or build the index again.")
+        shard_options = self._options_of_a_shard(self.options, len(self.shards))
         try:
-            shard = type(self.shards[number]).load(final, writable=self.writable, **self._shard_options)
+            shard = type(self.shards[number]).load(final, writable=self.writable, **shard_options)
             found = read_json(final / DESCRIPTION)
         except KnnSeqError as error:
-            raise KnnSeqError(f"{which} cannot be opened: {error}") from error
+            raise type(error)(f"{which} cannot be opened: {error}") from error
         if found != description:
-            raise KnnSeqError(f"{which} is of another index: {final} is not the one that was saved; bring that back.")
+            raise DamagedFile(f"{which} is of another index: {final} is not the one that was saved; bring that back.")
         self.shards[number], self._origins[number] = shard, _Origin.of(final)
 
 
@@ -275,8 +279,10 @@ def _name(number: int | str) -> str:
 def _parsed(recipe: str) -> tuple[int, str | None]:
     """How many shards, and of what, if the recipe says so."""
     parts = re.fullmatch(r"(\d{1,9})(?:x(.+))?", recipe)
-    if parts is None or not 1 <= int(parts[1]) <= LARGEST:
-        raise KnnSeqError(f"Shards are a number up to {LARGEST} and what they are, as '{EXAMPLE}', not '{recipe}'.")
+    if parts is None or not 1 <= int(parts[1]) <= MAX_SHARDS:
+        raise InvalidSetting(
+            f"Shards are a number up to {MAX_SHARDS} and what they are, as '{EXAMPLE}', not '{recipe}'."
+        )
     return int(parts[1]), parts[2]
 
 
@@ -284,7 +290,7 @@ def _kind(inner: str) -> tuple[str, str | None]:
     """The name of an index in the registry and its recipe: a faiss factory string, NAME, or NAME:RECIPE."""
     name, _, recipe = inner.partition(":")
     if name == "shards":
-        raise KnnSeqError(f"Shards of shards help nobody: write one number, as in '{EXAMPLE}'.")
+        raise InvalidSetting(f"Shards of shards help nobody: write one number, as in '{EXAMPLE}'.")
     named = recipe or ("," not in name and name in INDEXES.names())  # the names take a while to find
     return (name, recipe or None) if named else ("faiss", inner)
 

@@ -25,18 +25,18 @@ def open_index(store: DatastoreFolder, name: str | None = None) -> SearchIndex:
     return index
 
 
-def discard_index(folder: Path, kept: Path | None = None) -> None:
-    """Delete a folder with one or more saved indexes, and what they hold elsewhere.
+def discard_index(folder: Path, in_use_by: Path | None = None) -> None:
+    """Delete a folder with one or more saved indexes, and what they store elsewhere.
 
     Args:
         folder: The folder; it need not be there.
-        kept: The folder of an index: what that one holds stays.
+        in_use_by: The folder of another index: what that one stores elsewhere is not deleted.
     """
     known = INDEXES.names()
     for file in sorted(folder.rglob("index.*")):  # an index's file is called after its kind
         if file.suffix[1:] in known:
             try:
-                INDEXES.get(file.suffix[1:]).delete_external(file.parent, kept)
-            except KnnSeqError as error:  # what is left elsewhere is no reason to keep the folder
+                INDEXES.get(file.suffix[1:]).delete_external(file.parent, in_use_by)
+            except KnnSeqError as error:  # what is left elsewhere does not keep the folder from being deleted
                 log.warning("%s", error)
     shutil.rmtree(folder, ignore_errors=True)

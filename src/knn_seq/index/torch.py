@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting
 from knn_seq.index.base import INDEXES, SearchIndex
+from knn_seq.registry import Option
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 BLOCK = 1 << 16  # keys that a product is made with at a time
-NUMBERS = 1 << 25  # in a block of distances
-SPARE = 8  # candidates beyond k
-WIDER = 8  # times as many candidates where those were too few
+BLOCK_VALUES = 1 << 25  # in a block of distances
+EXTRA_CANDIDATES = 8  # candidates beyond k
+WIDENING = 8  # times as many candidates where those were too few
 HEADER = 256  # bytes, at the beginning of a file
 
 
@@ -43,19 +44,27 @@ class TorchIndex(SearchIndex):
         dimension: Of keys and queries.
         metric: "l2", "ip" or "cosine".
         recipe: None or "Flat".
-        **options: device, such as "cpu", "cuda:1" or "mps" (None: CUDA if there is, else the CPU); dtype, that of the
-            stored keys, "float32", "float16" or "bfloat16".
+        **options: Those of `declared_options`.
     """
 
-    default_options = {"device": None, "dtype": "float32"}
+    declared_options = {
+        "device": Option(
+            None, "such as cpu, cuda:1 or mps (default CUDA if there is, else the CPU)", str, when_built=True
+        ),
+        "dtype": Option("float32", "of the stored keys: float32, float16 or bfloat16", str, when_built=True),
+    }
     file_name = "index.torch"
 
     def __init__(self, dimension: int, metric: str = "l2", recipe: str | None = None, **options: Any) -> None:
         super().__init__(dimension, metric, recipe or "Flat", **options)
         if self.recipe != "Flat":
-            raise KnnSeqError(f"The torch index makes nothing from the recipe '{self.recipe}': give none, or 'Flat'.")
+            raise InvalidSetting(
+                f"The torch index makes nothing from the recipe '{self.recipe}': give none, or 'Flat'."
+            )
         if self.options["dtype"] not in DTYPES:
-            raise KnnSeqError(f"Keys cannot be stored as '{self.options['dtype']}': choose from {', '.join(DTYPES)}.")
+            raise InvalidSetting(
+                f"Keys cannot be stored as '{self.options['dtype']}': choose from {', '.join(DTYPES)}."
+            )
         self.dtype = DTYPES[self.options["dtype"]]
         self.device = _device(self.options["device"])
         if self.options["device"] is not None:
@@ -81,7 +90,9 @@ class TorchIndex(SearchIndex):
         # Ids that are numbered on, the usual case, need not be compared with all others.
         old = self._blocks if int(ids.min()) <= self._largest else []
         if any(bool(torch.isin(numbers, block.ids).any()) for block in old) or len(np.unique(ids.numpy())) < len(ids):
-            raise KnnSeqError("An id is given twice, or the index has it already: give every entry an id of its own.")
+            raise InvalidSetting(
+                "An id is given twice, or the index has it already: give every entry an id of its own."
+            )
         self._append(keys.to(self.device, self.dtype), numbers)
 
     def _append(self, keys: Tensor, ids: Tensor) -> None:
@@ -89,7 +100,7 @@ class TorchIndex(SearchIndex):
             self._centre = keys.float().mean(dim=0)
         squares = (keys.float() - self._centre).square().sum(dim=1)
         if not bool(squares.isfinite().all()):
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"A key has too large values for {self.options['dtype']}: choose another dtype, or scale them."
             )
         block = Block(keys, ids, squares)
@@ -100,22 +111,22 @@ class TorchIndex(SearchIndex):
         self._largest = max(self._largest, int(ids.max()))
 
     def _remove(self, ids: Tensor) -> None:
-        gone = ids.to(self.device)
+        removed = ids.to(self.device)
         for place, block in enumerate(self._blocks):
-            kept = torch.isin(block.ids, gone, invert=True)
-            if not bool(kept.all()):
-                self._blocks[place] = Block(*(part[kept] for part in block))
+            left = torch.isin(block.ids, removed, invert=True)
+            if not bool(left.all()):
+                self._blocks[place] = Block(*(part[left] for part in block))
         self._blocks = [block for block in self._blocks if len(block.ids)]
 
-    def _search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _search(self, queries: Tensor, k: int, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
-            distances, ids = self._nearest(queries.to(self.device), k, k + SPARE)
+            distances, ids = self._nearest(queries.to(self.device), k, k + EXTRA_CANDIDATES)
         return (distances / 2 if self.metric == "cosine" else distances), ids
 
     def _nearest(self, queries: Tensor, k: int, wide: int) -> tuple[Tensor, Tensor]:
         """Distances and ids, (n, k), out of so many candidates, or more for the queries that need them."""
         wide = min(wide, len(self))
-        step = max(NUMBERS // max(BLOCK, wide), 1)
+        step = max(BLOCK_VALUES // max(BLOCK, wide), 1)
         parts = [self._certain(queries[at : at + step], k, wide) for at in range(0, len(queries), step)]
         distances, ids = (torch.cat(part) for part in zip(*parts, strict=True))
         return distances, ids
@@ -126,7 +137,7 @@ class TorchIndex(SearchIndex):
         if wide < len(self):
             doubtful = (farthest - self._rounding(queries) > distances[:, -1]).logical_not().nonzero().squeeze(1)
             if len(doubtful):
-                distances[doubtful], ids[doubtful] = self._nearest(queries[doubtful], k, WIDER * wide)
+                distances[doubtful], ids[doubtful] = self._nearest(queries[doubtful], k, WIDENING * wide)
         return distances, ids
 
     def _candidates(self, queries: Tensor, wide: int) -> tuple[Tensor, Tensor]:
@@ -200,9 +211,9 @@ class TorchIndex(SearchIndex):
             kind, dtype, dimension, entries = (facts[name] for name in ("index", "dtype", "dimension", "entries"))
             expected = HEADER + entries * (8 + dimension * DTYPES[dtype].itemsize)
         except (ValueError, KeyError, TypeError) as error:
-            raise KnnSeqError(f"{path} is not an index of torch: build the index again.") from error
+            raise DamagedFile(f"{path} is not an index of torch: build the index again.") from error
         if kind != "torch" or dimension != self.dimension or path.stat().st_size != expected:
-            raise KnnSeqError(f"{path} does not hold {entries} keys of dimension {self.dimension}: build it again.")
+            raise DamagedFile(f"{path} does not hold {entries} keys of dimension {self.dimension}: build it again.")
         # A private map: on the CPU the keys stay in the file until they are needed.
         data = torch.from_numpy(np.memmap(path, np.uint8, "c"))
         ids = data[HEADER : HEADER + 8 * entries].view(torch.int64)
@@ -221,7 +232,7 @@ def _device(name: Any) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise KnnSeqError(f"There is no device '{name}' for the index here: name another, such as 'cpu'.") from error
+        raise InvalidSetting(f"There is no device '{name}' for the index here: name another, such as 'cpu'.") from error
     return device
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.index.budget import INDEX_SHARE, memory_budget
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.faiss_library import faiss
@@ -117,11 +117,11 @@ def make_plan(
         cores: Of a worker, like those here; None: as many as there are here.
     """
     if entries < 1 or dimension < 1:
-        raise KnnSeqError(f"A datastore has at least 1 key of dimension 1, not {entries} of dimension {dimension}.")
+        raise InvalidSetting(f"A datastore has at least 1 key of dimension 1, not {entries} of dimension {dimension}.")
     if key_dtype not in KEY_BYTES:
-        raise KnnSeqError(f"Keys cannot be stored as '{key_dtype}': choose from {', '.join(KEY_BYTES)}.")
+        raise InvalidSetting(f"Keys cannot be stored as '{key_dtype}': choose from {', '.join(KEY_BYTES)}.")
     if workers < 1:
-        raise KnnSeqError(f"A datastore is built by at least 1 worker, not {workers}.")
+        raise InvalidSetting(f"A datastore is built by at least 1 worker, not {workers}.")
     budget = memory_budget(memory)
     allowed = int(INDEX_SHARE * budget)
     recipe = recipe or default_recipe(entries, dimension, metric, allowed)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.quantize.nearest import nearest_centroids
 
 ITERATIONS = 10
@@ -39,7 +39,7 @@ def kmeans(
         begin = None if start is None else start[None]
         return kmeans(points[None], clusters, iterations, seed, spherical, begin, dtype)[0]
     if not 1 <= clusters <= points.shape[1]:
-        raise KnnSeqError(f"{points.shape[1]:,} points cannot be divided into {clusters:,} clusters.")
+        raise InvalidSetting(f"{points.shape[1]:,} points cannot be divided into {clusters:,} clusters.")
     generator = torch.Generator(points.device).manual_seed(seed)
     points = _sample(points, clusters * POINTS_PER_CLUSTER, generator).float()
     centroids = _seed(points, clusters, generator, dtype) if start is None else start.float()

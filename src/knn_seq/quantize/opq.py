@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.quantize.pca import PCA
 from knn_seq.quantize.product import ProductQuantizer
 
@@ -43,7 +43,7 @@ class OPQ:
         """
         dimension = dimension or points.shape[1]
         if dimension % subspaces or dimension > points.shape[1]:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"OPQ into {subspaces} subspaces needs a transformed dimension that they divide, up to "
                 f"{points.shape[1]}, not {dimension}."
             )
@@ -57,10 +57,6 @@ class OPQ:
             left, _, right = torch.linalg.svd(decoded.T @ points, full_matrices=False)
             rotation = left @ right
         return cls(rotation, ProductQuantizer.train(points @ rotation.T, subspaces, bits, seed=seed, start=quantizer))
-
-    def transform(self, points: Tensor) -> Tensor:
-        """The rotated points, (n, transformed dimension)."""
-        return points @ self.rotation.T
 
 
 def _balanced(pca: PCA, subspaces: int, dimension: int) -> Tensor:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.quantize.nearest import blocks
 
 
@@ -23,7 +23,7 @@ class PCA:
     def train(cls, points: Tensor) -> PCA:
         """Learn from points, (n, dimension), on any device."""
         if len(points) < 2:
-            raise KnnSeqError(f"PCA needs at least 2 vectors, and there are {len(points)}.")
+            raise InvalidSetting(f"PCA needs at least 2 vectors, and there are {len(points)}.")
         # Sums in double precision, of blocks: a matrix of all points in that precision may not fit.
         wide = torch.float32 if points.device.type == "mps" else torch.float64
         mean = points.mean(0, dtype=wide)
@@ -33,7 +33,3 @@ class PCA:
             covariance.addmm_(centred.T, centred)
         variances, directions = torch.linalg.eigh(covariance / (len(points) - 1))
         return cls(mean.float(), directions.T.flip(0).float(), variances.flip(0).clamp(min=0).float())
-
-    def transform(self, points: Tensor, dimension: int | None = None) -> Tensor:
-        """The points, (n, dimension), along the first directions."""
-        return (points - self.mean) @ self.directions[:dimension].T

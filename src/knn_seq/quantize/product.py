@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.quantize.kmeans import kmeans
 from knn_seq.quantize.nearest import blocks, nearest_centroids
 
@@ -36,10 +36,10 @@ class ProductQuantizer:
             bits: Of a code, at most 8.
             iterations: Of k-means.
             seed: Of k-means.
-            start: Go on from there.
+            start: Continue from its centroids.
         """
         if points.shape[1] % subspaces:
-            raise KnnSeqError(f"{subspaces} subspaces do not divide the dimension {points.shape[1]}.")
+            raise InvalidSetting(f"{subspaces} subspaces do not divide the dimension {points.shape[1]}.")
         begin = None if start is None else start.centroids
         return cls(kmeans(_split(points, subspaces), 1 << bits, iterations, seed, start=begin))
 
@@ -64,11 +64,6 @@ class ProductQuantizer:
         for block in blocks(len(codes), self.dimension, codes.device):
             vectors[block] = self.centroids[columns, codes[block].long()].flatten(1)
         return vectors
-
-    def error(self, points: Tensor) -> float:
-        """The mean squared distance between points, (n, dimension), and what their codes stand for."""
-        nearest = nearest_centroids(_split(points, self.subspaces), self.centroids)
-        return nearest.distances.sum(0).mean(dtype=torch.float64).item()
 
 
 def _split(points: Tensor, subspaces: int) -> Tensor:

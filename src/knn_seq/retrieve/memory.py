@@ -102,7 +102,7 @@ class MemoryRetriever(Retriever):
             keys = self.model.keys([pairs[i] for i in chosen])
             values = torch.tensor([token for i in chosen for token in pairs[i].target], device=keys.device)
             sizes = [len(pairs[i].target) for i in chosen]
-            # Copies: a part of a whole batch would keep all of it in memory.
+            # Copies: a part of a batch would keep all of the batch in memory.
             parts = zip(chosen, torch.split(keys, sizes), torch.split(values, sizes), strict=True)
             result |= {numbers[i]: PairKeys(its_keys.clone(), its_values.clone()) for i, its_keys, its_values in parts}
         return result

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.adding import packed_codes
 from knn_seq.index.faiss_library.layers import layers, transforms
@@ -22,7 +22,7 @@ from knn_seq.storage.atomic import disk_errors, partial_of, publish
 
 EXACT = "Flat"  # no codes: the keys themselves
 EXACT_ENTRIES = 1_000  # up to here codes would save nothing
-WIDEST = 128  # dimensions to project onto: a subset is scanned whole, and its candidates are ranked by the keys
+WIDEST = 128  # dimensions to project onto: a subset is scanned completely, and its candidates are ranked by the keys
 SAMPLE = 65_536  # keys to learn from; more lower the error by little
 RECIPE = re.compile(r"((PCA\d+|OPQ\d+(_\d+)?),)?PQ\d+(x4|x8)?(fs)?")
 
@@ -49,17 +49,17 @@ class KeyCodec:
     def __init__(self, dimension: int, metric: str, recipe: str) -> None:
         self.metric, self.recipe = metric, recipe
         if not RECIPE.fullmatch(recipe):
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"There are no codes '{recipe}': write PQ64 or PQ64x4, with PCA128 or OPQ64 and a comma before it or "
                 f"not and '{REFINE_KEYS}' behind it or not, or '{EXACT}'."
             )
         if metric == "ip" and recipe.startswith("PCA"):
-            raise KnnSeqError(f"PCA in '{recipe}' moves the origin, so inner products are lost: use l2 or cosine.")
+            raise InvalidSetting(f"PCA in '{recipe}' moves the origin, so inner products are lost: use l2 or cosine.")
         kind = faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2
         try:
             self.index = faiss.index_factory(dimension, recipe.removesuffix("fs"), kind)
         except RuntimeError as error:
-            raise KnnSeqError(f"Keys of dimension {dimension} cannot be divided into codes '{recipe}'.") from error
+            raise InvalidSetting(f"Keys of dimension {dimension} cannot be divided into codes '{recipe}'.") from error
 
     @property
     def quantized(self) -> Any:
@@ -80,7 +80,9 @@ class KeyCodec:
         """Learn from keys, (n, dimension) float32."""
         least = least_sample(self.index)
         if len(sample) < least:
-            raise KnnSeqError(f"Codes '{self.recipe}' need at least {least} keys, not {len(sample)}: choose '{EXACT}'.")
+            raise InvalidSetting(
+                f"Codes '{self.recipe}' need at least {least} keys, not {len(sample)}: choose '{EXACT}'."
+            )
         train(self.index, self._of_unit_length(sample))
 
     def encode(self, keys: Tensor) -> NDArray[np.uint8]:
@@ -120,9 +122,13 @@ class KeyCodec:
         try:
             index = faiss.read_index(str(path))
         except RuntimeError as error:
-            raise KnnSeqError(f"{path} is missing or damaged: prepare the datastore for subsets again.") from error
+            raise DamagedFile(
+                f"{path} is missing or damaged: prepare the datastore again (--sentence-search)."
+            ) from error
         if (index.d, index.sa_code_size()) != (self.index.d, self.index.sa_code_size()):
-            raise KnnSeqError(f"{path} is not of codes '{self.recipe}': prepare the datastore for subsets again.")
+            raise DamagedFile(
+                f"{path} is not of codes '{self.recipe}': prepare the datastore again (--sentence-search)."
+            )
         self.index = index
 
     def _of_unit_length(self, vectors: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knn_seq.index.faiss_library import faiss
-from knn_seq.index.faiss_library.side_by_side import side_by_side
+from knn_seq.index.faiss_library.parallel import run_in_threads
 from knn_seq.index.faiss_library.stored_keys import mapped, ranked_by_cosine, view_of
 from knn_seq.index.neighbours import Neighbours
 from knn_seq.subset.codec import KeyCodec
@@ -63,11 +63,11 @@ class FaissSubsets:
             self._view = mapped(self._empty(), codes)
         self.searchers: list[Searcher | None] = [None] * len(entries)
 
-        def fill(share: Iterable[int]) -> None:
-            for number in share:
+        def fill(numbers: Iterable[int]) -> None:
+            for number in numbers:
                 self.searchers[number] = self._searcher(entries[number])
 
-        side_by_side(fill, range(len(entries)))
+        run_in_threads(fill, range(len(entries)))
 
     def search(self, queries: Tensor, sentences: Tensor, k: int) -> Neighbours:
         """See `Subsets.search`; queries and sentences lie on the CPU."""
@@ -94,12 +94,12 @@ class FaissSubsets:
         searched = [number for number in places if self.searchers[number] is not None]
         distances, ids = np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1)
 
-        def search_each(share: Iterable[int]) -> None:
-            for number in share:
+        def search_each(numbers: Iterable[int]) -> None:
+            for number in numbers:
                 rows = places[number]
                 distances[rows], ids[rows] = self._search(self.searchers[number], queries[rows], k)
 
-        side_by_side(search_each, searched)
+        run_in_threads(search_each, searched)
         return distances, ids
 
     def _search(self, searcher: Searcher | None, queries: NDArray[np.float32], k: int) -> tuple[Any, Any]:

@@ -7,15 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.index.base import DISTANCE_METRICS
 from knn_seq.index.neighbours import Neighbours
 from knn_seq.index.torch import product_rounding
 
-NUMBERS = 1 << 24  # in a temporary array
-SPARE = 8  # candidates beyond k
-UNSURE_SPARE = 64  # the same where nobody looks whether they were enough
-WIDER = 8  # times as many candidates where those were too few
+MAX_VALUES = 1 << 24  # in a temporary array
+EXTRA_CANDIDATES = 8  # candidates beyond k
+UNCHECKED_EXTRA_CANDIDATES = 64  # the same where it is not checked that they were enough
+WIDENING = 8  # times as many candidates where those were too few
 HALF_ROUNDING = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of a product in that type
 
 
@@ -46,7 +46,7 @@ class PaddedKeys:
 
     def __init__(self, sentences: Sequence[SentenceKeys], metric: str = "l2", exact: bool | None = None) -> None:
         if metric not in DISTANCE_METRICS:
-            raise KnnSeqError(f"There is no metric '{metric}': choose from {', '.join(DISTANCE_METRICS)}.")
+            raise InvalidSetting(f"There is no metric '{metric}': choose from {', '.join(DISTANCE_METRICS)}.")
         self.metric = metric
         lengths = [len(sentence.ids) for sentence in sentences]
         self.longest = max(lengths, default=0)
@@ -69,10 +69,10 @@ class PaddedKeys:
             self.keys[number, : len(ids)] = keys
             self.ids[number, : len(ids)] = ids
             self.values[number, : len(ids)] = values
-            whole = self._comparable(keys)
+            comparable = self._comparable(keys)
             if metric == "l2":
-                self.centres[number] = whole.mean(dim=0)
-            squares = (whole - self.centres[number]).square().sum(dim=1)
+                self.centres[number] = comparable.mean(dim=0)
+            squares = (comparable - self.centres[number]).square().sum(dim=1)
             self.radii[number] = squares.amax()
             self.offsets[number, : len(ids)] = {"l2": 1.0, "ip": 0.0, "cosine": 0.5}[metric] * squares
         self.sizes = torch.tensor(lengths, device=self.device)
@@ -92,15 +92,20 @@ class PaddedKeys:
         if possible and len(queries):
             with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
                 asked = self._comparable(queries.to(self.device))
-                found = self._nearest(asked, sentences, possible, possible + (SPARE if self.exact else UNSURE_SPARE))
+                found = self._nearest(
+                    asked,
+                    sentences,
+                    possible,
+                    possible + (EXTRA_CANDIDATES if self.exact else UNCHECKED_EXTRA_CANDIDATES),
+                )
             result.distances[:, :possible] = found.distances.to(queries.device)
             result.values[:, :possible] = found.values.to(queries.device)
             result.ids[:, :possible] = found.ids.to(queries.device)
         return result
 
     def _comparable(self, vectors: Tensor) -> Tensor:
-        whole = vectors.float()
-        return torch.nn.functional.normalize(whole, dim=1) if self.metric == "cosine" else whole
+        vectors = vectors.float()
+        return torch.nn.functional.normalize(vectors, dim=1) if self.metric == "cosine" else vectors
 
     def _nearest(self, queries: Tensor, sentences: Tensor, k: int, wide: int) -> Neighbours:
         """The k nearest, out of so many candidates, or more for the queries that need them."""
@@ -111,7 +116,7 @@ class PaddedKeys:
             certain = farthest - self._rounding(queries, of_row) > found.distances[:, -1]
             doubtful = (~certain & (self.sizes[of_row] > wide)).nonzero().squeeze(1)
             if len(doubtful):
-                better = self._nearest(queries[doubtful], sentences[doubtful.cpu()], k, WIDER * wide)
+                better = self._nearest(queries[doubtful], sentences[doubtful.cpu()], k, WIDENING * wide)
                 found.distances[doubtful] = better.distances
                 found.values[doubtful] = better.values
                 found.ids[doubtful] = better.ids
@@ -142,8 +147,8 @@ class PaddedKeys:
     def _blocks(self, rows_of: list[int]) -> Iterator[tuple[slice, slice]]:
         """Sentences, and rows of each of them, whose keys in float32 and whose distances do not fill the memory."""
         most = max(rows_of)
-        rows = min(most, max(NUMBERS // self.longest, 1))
-        step = max(NUMBERS // (self.longest * max(rows, self.keys.shape[2])), 1)
+        rows = min(most, max(MAX_VALUES // self.longest, 1))
+        step = max(MAX_VALUES // (self.longest * max(rows, self.keys.shape[2])), 1)
         for first in range(0, len(rows_of), step):
             most = max(rows_of[first : first + step])
             for start in range(0, most, rows):
@@ -163,7 +168,7 @@ class PaddedKeys:
         ids, order = self.ids[sentences.unsqueeze(1), places].sort(dim=1)
         places = places.gather(1, order)
         distances = torch.empty(places.shape, device=self.device)
-        step = max(NUMBERS // (places.shape[1] * queries.shape[1]), 1)
+        step = max(MAX_VALUES // (places.shape[1] * queries.shape[1]), 1)
         for start in range(0, len(queries), step):
             rows = slice(start, start + step)
             keys = self.keys[sentences[rows].unsqueeze(1), places[rows]].flatten(0, 1)

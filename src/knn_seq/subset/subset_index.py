@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.index.neighbours import Neighbours
 from knn_seq.index.recipe import REFINE_KEYS
 from knn_seq.storage import DatastoreFolder, Ragged
@@ -68,7 +68,9 @@ class SubsetIndex:
         codec = KeyCodec(store.keys.shape[1], metric, recipe.removesuffix(REFINE_KEYS))
         codec.load(store.codec_path)
         if store.codes.shape != (len(store.keys), codec.bytes):
-            raise KnnSeqError(f"{store.codes_path} does not fit the datastore's keys: prepare it for subsets again.")
+            raise DamagedFile(
+                f"{store.codes_path} does not fit the datastore's keys: prepare it again (--sentence-search)."
+            )
         return cls(store.keys, store.values, metric, recipe, codec, store.codes)
 
     def subsets(

@@ -1,18 +1,21 @@
-"""Inverted lists of which a query visits the near ones only."""
+"""IVF search in which a query visits as many inverted lists as lie near it."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
+from knn_seq.index.faiss_library.parallel import FaissResult
 
-LEAST_LISTS = 8  # that a query visits however far they are: one very near list says little of the others
+MIN_NPROBE = 8  # lists that a query visits however far they are: one very near list says little of the others
 
 
-class Chosen(NamedTuple):
+class ProbedLists(NamedTuple):
     """The lists that each of the queries may visit."""
 
     points: NDArray[np.float32]  # (queries, dimension), the queries transformed
@@ -25,37 +28,61 @@ class AdaptiveProbe:
     """Searches an IVF index behind transforms, or none, by l2.
 
     Some queries lie deep in one list, some between many.  One number of lists is too many for the first and too few for
-    the second: here each visits those that are about as near as its nearest, and at most as many as the index allows
-    (its `nprobe`).
+    the second: here a query visits a list if the squared distance to its centroid is at most `probe_ratio` times that
+    of the nearest list, up to `nprobe` lists.
 
     Args:
         index: Of faiss.
-        reach: A list is visited if the squared distance to its centroid is at most so many times the nearest's.
     """
 
-    def __init__(self, index: Any, reach: float) -> None:
+    def __init__(self, index: Any) -> None:
         self.ivf: Any = inverted_lists(index)
-        self.transforms, self.reach = transforms(index), reach
+        self.transforms = transforms(index)
 
-    def choose(self, queries: NDArray[np.float32]) -> Chosen:
-        """The lists that queries, (n, dimension), visit."""
+    def choose(
+        self, queries: NDArray[np.float32], nprobe: int, probe_ratio: float, quantizer_parameters: Any = None
+    ) -> ProbedLists:
+        """The lists that queries visit.
+
+        Args:
+            queries: (n, dimension).
+            nprobe: Lists that each visits at most.
+            probe_ratio: How many times as far as the nearest list one may be, in squared distances.
+            quantizer_parameters: faiss's search parameters for finding the lists; None: as the quantizer is set.
+        """
         points = queries
         for transform in self.transforms:
             points = transform.apply(points)
-        distances, lists = self.ivf.quantizer.search(points, self.ivf.nprobe)
-        return Chosen(points, lists, distances, self._near(distances))
+        distances, lists = self.ivf.quantizer.search(points, min(nprobe, self.ivf.nlist), params=quantizer_parameters)
+        near = distances <= probe_ratio * distances[:, :1]
+        near[:, :MIN_NPROBE] = True
+        return ProbedLists(points, lists, distances, near)
 
-    def search(self, chosen: Chosen, share: slice, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def search(self, probed: ProbedLists, rows: slice, k: int) -> FaissResult:
         """Distances and ids for some of the queries, (n, k), as the index itself would give them; -1 is no id."""
-        points, lists, distances, near = (each[share] for each in chosen)
-        numbers, ids = self.ivf.search_preassigned(points, k, np.where(near, lists, -1), distances)
+        points, lists, distances = probed.points[rows], probed.lists[rows], probed.distances[rows]
+        numbers, ids = self._search_lists(points, np.where(probed.near[rows], lists, -1), distances, k)
         if ids[:, -1].min() < 0:
             short = ids[:, -1] < 0  # their near lists have too few entries
-            numbers[short], ids[short] = self.ivf.search_preassigned(points[short], k, lists[short], distances[short])
+            numbers[short], ids[short] = self._search_lists(points[short], lists[short], distances[short], k)
         return numbers, ids
 
-    def _near(self, distances: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Which lists are visited, by the squared distances of their centroids, nearest first."""
-        near = distances <= self.reach * distances[:, :1]
-        near[:, :LEAST_LISTS] = True
-        return near
+    def _search_lists(
+        self, points: NDArray[np.float32], lists: NDArray[np.int64], distances: NDArray[np.float32], k: int
+    ) -> FaissResult:
+        """As faiss's `search_preassigned`, whose Python wrapper takes only as many lists as the index is set to."""
+        numbers, ids = np.empty((len(points), k), np.float32), np.empty((len(points), k), np.int64)
+        arrays = [np.ascontiguousarray(each) for each in (points, lists, distances)]  # held while faiss reads them
+        query_pointer, list_pointer, distance_pointer = map(faiss.swig_ptr, arrays)
+        found = faiss.swig_ptr(numbers), faiss.swig_ptr(ids)
+        parameters = _visiting(lists.shape[1])
+        self.ivf.search_preassigned_c(
+            len(points), query_pointer, k, list_pointer, distance_pointer, *found, False, parameters
+        )
+        return numbers, ids
+
+
+@lru_cache(maxsize=64)
+def _visiting(nprobe: int) -> Any:
+    """faiss's parameters of a search of so many lists; making them takes as long as a tenth of a small search."""
+    return faiss.SearchParametersIVF(nprobe=nprobe)

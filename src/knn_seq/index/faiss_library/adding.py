@@ -12,14 +12,14 @@ from torch import Tensor
 
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.assignment import (
-    RACE_WORK,
-    TRIAL,
+    TRIAL_KEYS,
+    TRIAL_WORK,
     centroids_of,
     device_for,
     fastest,
     product_dtypes,
 )
-from knn_seq.index.faiss_library.fast_scan import pack, unpacked_lists
+from knn_seq.index.faiss_library.fast_scan import pack_lists, unpacked_lists
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
 from knn_seq.index.faiss_library.training import apply_transform
 from knn_seq.quantize import ProductQuantizer, nearest_centroids
@@ -41,19 +41,21 @@ class TorchAdder:
         self.transforms = transforms(index)
         self.centroids = centroids_of(self.ivf).to(device)
         self.quantizer = _codebooks(self.ivf, device) if encodes and _encodable(self.ivf) else None
-        # The codes of fast-scan are interleaved in a way that faiss makes out of plain codes only as a whole.
-        self.loose = unpacked_lists(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
+        # The codes of fast-scan are interleaved; faiss makes them out of plain codes only when it has all of these.
+        self.unpacked = unpacked_lists(self.ivf) if isinstance(self.ivf, faiss.IndexIVFPQFastScan) else None
         self.packed = True
 
     @classmethod
-    def for_index(cls, index: Any, device: str | None, some_keys: Tensor, may_race: bool = True) -> TorchAdder | None:
+    def for_index(
+        cls, index: Any, device: str | None, some_keys: Tensor, may_compare: bool = True
+    ) -> TorchAdder | None:
         """One for the index, or None if faiss is faster, or has to do it itself.
 
         Args:
             index: An index of any kind, trained.
             device: Where torch computes; None: CUDA if there is, else the CPU.
-            some_keys: (n, dimension), the first of many; faiss and torch race for them if there is only the CPU.
-            may_race: False: on a CPU faiss does it, so that keys get the same codes wherever they are added.
+            some_keys: (n, dimension), the first of many; if there is only the CPU, faiss and torch are timed on them.
+            may_compare: False: on a CPU faiss does it, so that keys get the same codes wherever they are added.
         """
         ivf, place = inverted_lists(index), device_for(device)
         if ivf is None or ivf.ntotal or not all(isinstance(each, faiss.LinearTransform) for each in transforms(index)):
@@ -61,17 +63,19 @@ class TorchAdder:
         dtypes, fast_scan = product_dtypes(place), isinstance(ivf, faiss.IndexIVFFastScan)
         if place.type != "cpu":
             return cls(index, place, dtypes[0], True) if _encodable(ivf) or not fast_scan else None
-        if fast_scan or not may_race or len(some_keys) * ivf.nlist * ivf.d < RACE_WORK:
+        if fast_scan or not may_compare or len(some_keys) * ivf.nlist * ivf.d < TRIAL_WORK:
             return None
-        trial, ids = some_keys[:TRIAL].cpu(), torch.arange(len(some_keys[:TRIAL]))
+        trial, ids = some_keys[:TRIAL_KEYS].cpu(), torch.arange(len(some_keys[:TRIAL_KEYS]))
         scratch = faiss.clone_index(index)
-        ways: dict[tuple[torch.dtype, bool] | None, Callable[[], object]] = {
+        methods: dict[tuple[torch.dtype, bool] | None, Callable[[], object]] = {
+            None: partial(scratch.add_with_ids, np.ascontiguousarray(trial.numpy()), ids.numpy())
+        }
+        methods |= {
             (dtype, encodes): partial(cls(scratch, place, dtype, encodes).add, trial, ids)
             for dtype in dtypes
             for encodes in ((False, True) if _encodable(ivf) else (False,))
         }
-        usual = partial(scratch.add_with_ids, np.ascontiguousarray(trial.numpy()), ids.numpy())
-        best = fastest(None, usual, ways)
+        best = fastest(methods)
         return None if best is None else cls(index, place, *best)
 
     def add(self, keys: Tensor, ids: Tensor) -> None:
@@ -81,21 +85,21 @@ class TorchAdder:
             points = apply_transform(transform, points)
         inner_product = self.ivf.metric_type == faiss.METRIC_INNER_PRODUCT
         lists = nearest_centroids(points, self.centroids, inner_product, self.dtype).centroids
-        target = self.ivf if self.loose is None else self.loose
+        target = self.ivf if self.unpacked is None else self.unpacked
         self._add_to(target, points, lists, ids)
-        self.packed = self.loose is None
+        self.packed = self.unpacked is None
         faiss.downcast_index(self.index).ntotal = self.ivf.ntotal = target.ntotal
 
     def finish(self) -> None:
         """Make what was added searchable."""
         if not self.packed:
-            pack(self.ivf, self.loose)
+            pack_lists(self.ivf, self.unpacked)
             self.packed = True
 
     def clear(self) -> None:
-        """Forget what was added."""
-        if self.loose is not None:
-            self.loose.reset()
+        """Drop what was added."""
+        if self.unpacked is not None:
+            self.unpacked.reset()
 
     def _add_to(self, ivf: Any, points: Tensor, lists: Tensor, ids: Tensor) -> None:
         if self.quantizer is not None:

@@ -16,11 +16,11 @@ from knn_seq.runtime.environment import cpu_flags
 
 T = TypeVar("T")
 
-TRIAL = 1024  # keys that each way assigns in a round of the race
-ROUNDS = 3
-# Multiplications from which a race pays.  Below, faiss does it all, and the same keys always give the same index.
-RACE_WORK = 1_000_000_000
-CLEARLY = 0.7  # of faiss's time: a way through torch has to be worth its detour
+TRIAL_KEYS = 1024  # that each method assigns when their times are compared
+TRIAL_ROUNDS = 3
+# Multiplications from which a trial pays.  Below, faiss does it all, and the same keys always give the same index.
+TRIAL_WORK = 1_000_000_000
+CLEARLY_FASTER = 0.7  # of faiss's time: torch has to be worth the copies
 
 
 def device_for(name: str | None) -> torch.device:
@@ -40,30 +40,29 @@ def product_dtypes(device: torch.device) -> tuple[torch.dtype, ...]:
 def product_dtype(device: torch.device, points: int, lists: int, dimension: int) -> torch.dtype | None:
     """In what torch should compare so many points with the centroids of so many lists; None: faiss is faster.
 
-    An accelerator always takes it.  On a CPU faiss and torch race for some milliseconds: their libraries know different
-    CPUs.
+    An accelerator always takes it.  On a CPU both are timed for some milliseconds: their libraries know different CPUs.
     """
     dtypes = product_dtypes(device)
     if device.type != "cpu":
         return dtypes[0]
-    if points * lists * dimension < RACE_WORK:
+    if points * lists * dimension < TRIAL_WORK:
         return None
     generator = torch.Generator().manual_seed(0)
     centroids = torch.randn(lists, dimension, generator=generator)
-    keys = torch.randn(TRIAL, dimension, generator=generator)
+    keys = torch.randn(TRIAL_KEYS, dimension, generator=generator)
     flat = faiss.IndexFlatL2(dimension)
     flat.add(centroids.numpy())
-    ways: dict[torch.dtype | None, Callable[[], object]] = {
-        dtype: partial(nearest_centroids, keys, centroids, dtype=dtype) for dtype in dtypes
-    }
-    return fastest(None, lambda: flat.search(keys.numpy(), 1), ways)
+    methods: dict[torch.dtype | None, Callable[[], object]] = {None: lambda: flat.search(keys.numpy(), 1)}
+    methods |= {dtype: partial(nearest_centroids, keys, centroids, dtype=dtype) for dtype in dtypes}
+    return fastest(methods)
 
 
-def fastest(usual: T, usual_way: Callable[[], object], others: Mapping[T, Callable[[], object]]) -> T:
-    """The name of the way that takes the least time; the usual one unless another is clearly faster."""
-    best, limit = usual, CLEARLY * _seconds(usual_way)
-    for name, way in others.items():
-        seconds = _seconds(way)
+def fastest(methods: Mapping[T, Callable[[], object]]) -> T:
+    """The name of the method that takes the least time; the first one unless another is clearly faster."""
+    (best, default), *others = methods.items()
+    limit = CLEARLY_FASTER * _seconds(default)
+    for name, method in others:
+        seconds = _seconds(method)
         if seconds < limit:
             best, limit = name, seconds
     return best
@@ -78,7 +77,7 @@ def _seconds(work: Callable[[], object]) -> float:
     """The shortest of a few times: what the others took longer is somebody else's work."""
     work()
     times = []
-    for _ in range(ROUNDS):
+    for _ in range(TRIAL_ROUNDS):
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.layers import inverted_lists, on_disk
 
@@ -61,14 +61,14 @@ def read_with_lists(path: Path) -> Any:
     return index
 
 
-def require_whole(index: Any, path: Path) -> None:
-    """Raise a `KnnSeqError` if the file of the lists is shorter than what is read from it."""
+def require_complete_lists(index: Any, path: Path) -> None:
+    """Raise a `DamagedFile` if the file of the lists is shorter than what is read from it."""
     ivf = inverted_lists(index)
     if ivf is None or not on_disk(ivf):
         return
     lists = path.with_name(LISTS_NAME)
     if not lists.exists() or lists.stat().st_size < faiss.downcast_InvertedLists(ivf.invlists).totsize:
-        raise KnnSeqError(f"{lists} is damaged or missing: build the index again.")
+        raise DamagedFile(f"{lists} is damaged or missing: build the index again.")
 
 
 def _read_when_needed(ivf: Any) -> None:

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library import faiss
+from knn_seq.index.faiss_library.parallel import FaissResult
 
 TABLE_BYTES = 512 << 10  # of the keys that are compared at a time: they are to stay in the cache of a core
-OFFSET = 0xFFFFFFFF  # the bits of a place in a list, where faiss tells list and place instead of an id
+OFFSET_MASK = 0xFFFFFFFF  # the bits of a place in a list, where faiss tells list and place instead of an id
 
 
 def view_of(keys: NDArray[Any], inner_product: bool) -> Any:
@@ -53,9 +54,7 @@ class KeyRanker:
         self._rows = keys.view(f"V{keys.strides[0]}")[:, 0]
         self._free: list[_Table] = []  # as many as there ever were threads at a time
 
-    def rank(
-        self, queries: NDArray[np.float32], candidates: NDArray[np.int64], k: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def rank(self, queries: NDArray[np.float32], candidates: NDArray[np.int64], k: int) -> FaissResult:
         """Squared distances, or inner products, and ids of the k nearest, (queries, k), nearest first.
 
         Args:
@@ -77,7 +76,7 @@ class KeyRanker:
                 table.blank(queries[some], missing[some])
             table.search(queries[some], distances[some], places[some])
         self._free.append(table)
-        places &= OFFSET
+        places &= OFFSET_MASK
         places += candidates.shape[1] * np.arange(len(queries))[:, None]
         ids = candidates.take(places)
         if missing is not None:
@@ -86,7 +85,7 @@ class KeyRanker:
 
 
 class _Table:
-    """Room for the candidates of a few queries, as an IVF index of faiss: a list for each query.
+    """Memory for the candidates of a few queries, as an IVF index of faiss: a list for each query.
 
     Args:
         keys: Whose rows are copied into it.
@@ -133,7 +132,7 @@ class _Table:
 
 def ranked_by_cosine(
     keys: NDArray[Any], queries: NDArray[np.float32], candidates: NDArray[np.int64], k: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+) -> FaissResult:
     """Twice the cosine distance and the number of the k nearest candidates, (queries, k).
 
     The stored keys, (entries, dimension), are not of length one, so faiss cannot rank by them as they lie there.

@@ -14,7 +14,7 @@ from torch import Tensor
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.assignment import centroids_of, device_for, product_dtype
 from knn_seq.index.faiss_library.layers import inverted_lists, layers
-from knn_seq.index.faiss_library.side_by_side import one_thread
+from knn_seq.index.faiss_library.parallel import one_thread
 from knn_seq.quantize import OPQ, PCA, ProductQuantizer, kmeans, nearest_centroids
 
 # Small clusterings are thousands of loops of a millisecond.  Threads gain little there, and on busy cores they wait for
@@ -44,7 +44,7 @@ def train(index: Any, sample: Tensor, device: str | None = None, codebooks_in_to
         codebooks_in_torch = place.type != "cpu"
     for layer in layers(index):
         if hasattr(layer, "do_polysemous_training"):
-            # It sorts the centroids for a way of searching that nobody asked for, in most of the time.
+            # It sorts the centroids for a kind of search that is never used here, in most of the time.
             layer.do_polysemous_training = False
         if hasattr(layer, "pq") and layer.pq.nbits == 8:
             layer.pq.cp.niter = CODEBOOK_ITERATIONS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.index.recipe import lists_for
 from knn_seq.settings import require_no_password
 
@@ -34,7 +34,7 @@ class MilvusRecipe(NamedTuple):
         match = _RECIPE.fullmatch(text)
         if match is None:
             shown = text.partition("@")[0]  # no more: there may be a password behind it
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"'{shown}' is no index of Milvus: write KIND(parameter=value,...)@ADDRESS, "
                 "such as IVF_PQ(nlist=1024,m=64)@http://127.0.0.1:19530."
             )
@@ -55,7 +55,7 @@ def address_of(text: str) -> str:
     if text.endswith(LITE_SUFFIX):
         return str(Path(text).expanduser().absolute())
     shown = text.rpartition("@")[2]
-    raise KnnSeqError(
+    raise InvalidSetting(
         f"'{shown}' is no address of Milvus: give http://HOST:PORT, or a file that ends in .db for Milvus Lite."
     )
 
@@ -91,7 +91,7 @@ def _subspaces(dimension: int) -> int:
 def _parameter(text: str) -> tuple[str, Any]:
     name, equals, value = (part.strip() for part in text.partition("="))
     if not (name and equals and value):
-        raise KnnSeqError(f"'{text.strip()}' is no parameter of a Milvus index: write nlist=1024 or the like.")
+        raise InvalidSetting(f"'{text.strip()}' is no parameter of a Milvus index: write nlist=1024 or the like.")
     if value.lower() in ("true", "false"):
         return name, value.lower() == "true"
     for kind in (int, float):

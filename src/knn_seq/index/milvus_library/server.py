@@ -9,18 +9,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from knn_seq.errors import IndexUnavailable, KnnSeqError
+from knn_seq.errors import IndexUnavailable, KnnSeqError, MissingLibrary, NotFound
 from knn_seq.index.milvus_library.recipe import LITE_SUFFIX, address_of
 
 ADDRESS, TOKEN, TOKEN_FILE = "KNN_SEQ_MILVUS_ADDRESS", "KNN_SEQ_MILVUS_TOKEN", "KNN_SEQ_MILVUS_TOKEN_FILE"
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0  # until a search that was sent counts as not answered
-RETRY_SECONDS = 8.0  # seconds over which a server that fell silent is asked again
+RETRY_SECONDS = 8.0  # over which a server that stopped answering is asked again
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
 # A request that the server understood and refused is refused again.
 _REFUSED_BY_GRPC = {"UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED"}
 _REFUSED = {100, 700, 1100, 1400, 1700}  # no such collection, no such index, bad parameter, user or field
-_SILENT = {1, 2, 5, 8, 101, 103, 106, 503, 901}  # not ready, out of reach, too many requests, loading, recovering
+_NO_ANSWER = {1, 2, 5, 8, 101, 103, 106, 503, 901}  # not ready, does not answer, too many requests, loading, recovering
 _NOT_LOADED = 101
 _FROM_THE_SERVER = {"MilvusException", "ConnectError", "MilvusUnavailableException"}  # all others are pymilvus's own
 _UNKNOWN_USER = {"UNAUTHENTICATED", "PERMISSION_DENIED"}
@@ -37,7 +37,7 @@ class MilvusServer:
         self.address = address
         self._client: Any = None
         self._lite = address.endswith(LITE_SUFFIX)
-        self._silent = False  # it did not answer the last time, so it is asked once and not waited for
+        self._unanswered = False  # it did not answer the last time, so it is asked once and not waited for
 
     def __str__(self) -> str:
         return f"Milvus {'Lite in' if self.address.endswith(LITE_SUFFIX) else 'at'} {self.address}"
@@ -64,11 +64,11 @@ class MilvusServer:
             *arguments: Its arguments.
             doing: What it is for, to be read behind "cannot".
             waiting: Whether any failure but a refusal is worth asking again, not only that of the connection.
-            retry_seconds: Seconds over which it is asked again; None: the usual ones, and none if it was silent before.
+            retry_seconds: Seconds over which it is asked again; None: the default, and 0 if it did not answer before.
             **named: Its other arguments.
         """
         if retry_seconds is None:
-            retry_seconds = 0.0 if self._silent else RETRY_SECONDS
+            retry_seconds = 0.0 if self._unanswered else RETRY_SECONDS
         end, pause, loaded = time.monotonic() + retry_seconds, FIRST_PAUSE, False
         while True:
             try:
@@ -76,21 +76,21 @@ class MilvusServer:
             except Exception as error:
                 if not _from_milvus(error):
                     raise
-                if _refused(error) or not (waiting or _fell_silent(error)):
+                if _refused(error) or not (waiting or _stopped_answering(error)):
                     raise KnnSeqError(f"{self} cannot {doing}: {_reason(error)}.") from error
                 if getattr(error, "code", None) == _NOT_LOADED and not loaded:
                     loaded = True  # a server that was started again does not always do so by itself
                     self._load(str(arguments[0]))
                     continue
                 if time.monotonic() + pause > end:
-                    self._silent = True
+                    self._unanswered = True
                     raise IndexUnavailable(
                         f"{self} does not answer ({_reason(error)}): see that it runs and can be reached."
                     ) from error
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
-                self._silent = False
+                self._unanswered = False
                 return answer
 
     def _load(self, collection: str) -> None:
@@ -109,7 +109,7 @@ class MilvusServer:
             except Exception as error:
                 if not _from_milvus(error):
                     raise
-                self._silent = True
+                self._unanswered = True
                 raise self._not_connected(error) from error
             self._client = client
         return self._client
@@ -118,13 +118,13 @@ class MilvusServer:
         if self.address.endswith(LITE_SUFFIX):
             folder = Path(self.address).parent
             if not folder.is_dir():
-                return KnnSeqError(f"{self} cannot be opened: there is no folder {folder}.")
+                return NotFound(f"{self} cannot be opened: there is no folder {folder}.")
             return IndexUnavailable(f"{self} cannot be opened: only one process can at a time, is another at it?")
         if _grpc_code(error) in _UNKNOWN_USER or "auth" in _reason(error).lower():
             if _token():
                 return KnnSeqError(f"{self} refuses the token that {TOKEN} or {TOKEN_FILE} gives: correct it.")
             return KnnSeqError(f"{self} wants a user or a token: set {TOKEN} or {TOKEN_FILE}.")
-        return IndexUnavailable(f"{self} cannot be reached: see that it runs there, or give its right address.")
+        return IndexUnavailable(f"{self} does not answer: see that it runs there, or give its right address.")
 
 
 def address_from_environment() -> str | None:
@@ -141,16 +141,16 @@ def _token() -> str:
     try:
         return Path(file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise KnnSeqError(f"The file {file} that {TOKEN_FILE} names cannot be read ({error}).") from error
+        raise NotFound(f"The file {file} that {TOKEN_FILE} names cannot be read ({error}).") from error
 
 
 def library() -> Any:
-    """The module pymilvus, which says nothing by itself."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or a server that is away would be told on standard error
+    """The module pymilvus, which logs nothing by itself."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC would write to standard error about a server that is down
     try:
         milvus = import_module("pymilvus")
     except ImportError as error:
-        raise KnnSeqError("The library pymilvus is missing: pip install knn-seq[milvus].") from error
+        raise MissingLibrary("The library pymilvus is missing: pip install knn-seq[milvus].") from error
     for name in ("pymilvus", "milvus_lite"):  # their errors reach us as exceptions
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return milvus
@@ -179,8 +179,8 @@ def _refused(error: Exception) -> bool:
     return by_pymilvus or getattr(error, "code", None) in _REFUSED or bool(getattr(error, "is_input_error", False))
 
 
-def _fell_silent(error: Exception) -> bool:
-    known = getattr(error, "code", None) in _SILENT or bool(getattr(error, "retriable", False))
+def _stopped_answering(error: Exception) -> bool:
+    known = getattr(error, "code", None) in _NO_ANSWER or bool(getattr(error, "retriable", False))
     return known or _grpc_code(error) is not None
 
 

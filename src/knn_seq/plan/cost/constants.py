@@ -1,11 +1,11 @@
-"""What the things that an index does cost on one machine, and so what the whole takes."""
+"""What the things that an index does cost on one machine, and so what all of them take."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.plan.cost.job import Job, Search
 
 SERIAL = ("call", "fetch", "write", "merge")  # what more cores do not make faster
@@ -13,7 +13,7 @@ SERIAL = ("call", "fetch", "write", "merge")  # what more cores do not make fast
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one core for each thing that is done; those in `SERIAL` are of the whole machine."""
+    """Seconds of one core for each thing that is done; those in `SERIAL` are of the complete machine."""
 
     cluster: float = 0.0  # a multiplication while k-means compares the sample with the lists
     rotate: float = 0.0  # a multiplication of a key with a rotation that is learned, in all rounds of it
@@ -28,7 +28,7 @@ class Costs:
     visit: float = 0.0  # a code word of a list that a query visits
     scan: float = 0.0  # a byte of codes
     rank: float = 0.0  # a number of a candidate's stored key
-    reach: float = 0.0  # a candidate, for every doubling of the keys among which it lies
+    locate: float = 0.0  # a candidate, for every doubling of the keys among which it lies
     fetch: float = 0.0  # a stored key, or a piece of a list, that comes from the disk
     merge: float = 0.0  # a byte of a part that is read and merged
     write: float = 0.0  # a byte
@@ -67,5 +67,5 @@ class Costs:
         """What `asdict` made, read again."""
         names = {field.name for field in fields(cls)}
         if set(data) != names:
-            raise KnnSeqError(f"These are not the costs of an index: expected {', '.join(sorted(names))}.")
+            raise InvalidSetting(f"These are not the costs of an index: expected {', '.join(sorted(names))}.")
         return cls(**data)

@@ -11,7 +11,7 @@ import numpy as np
 from knn_seq.plan.cost.constants import SERIAL, Costs
 from knn_seq.plan.cost.job import Work
 
-SEARCHING = ("call", "load", "compare", "walk", "visit", "scan", "rank", "reach")  # what the time of searches can tell
+SEARCHING = ("call", "load", "compare", "walk", "visit", "scan", "rank", "locate")  # what the time of searches can tell
 
 
 class Observation(NamedTuple):

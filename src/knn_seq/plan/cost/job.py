@@ -28,7 +28,7 @@ FLOAT_BYTES = 4
 READ_AHEAD = 128 << 10  # bytes that come with one read from a disk
 CHUNKS = 32  # of the keys that are converted at a time the budget could hold so many
 CHUNK_COPIES = 3  # of them: as they came, in float32, transformed
-NEAR_LISTS_VISITED = 20  # of those that a query may visit, about, where it visits near ones only
+ADAPTIVE_LISTS = 20  # that a query visits, about, with the default probe ratio
 HALF_BLOCK = 16  # entries: a list of fast-scan codes ends in a block of 32 that is half full
 
 
@@ -75,7 +75,7 @@ class Job:
         ivf, parts = inverted_lists(index.index), list(layers(index.index))
         inner = parts[0] if ivf is None else ivf
         quantizer = next((layer.pq for layer in parts if hasattr(layer, "pq")), None)
-        fixed = index.expected_memory(0)
+        fixed, search = index.expected_memory(0), index.resolved()
         return cls(
             entries=entries,
             dimension=dimension,
@@ -93,8 +93,8 @@ class Job:
             fixed_memory=fixed,
             learned_bytes=_learned_bytes(index),
             mergeable=index.mergeable,
-            nprobe=index.nprobe if index.reach is None else min(NEAR_LISTS_VISITED, index.nprobe),
-            refine_factor=index.options["refine_factor"],
+            nprobe=search.nprobe if search.probe_ratio is None else min(ADAPTIVE_LISTS, search.nprobe),
+            refine_factor=search.refine_factor,
             key_bytes=KEY_BYTES[key_dtype],
         )
 
@@ -119,10 +119,6 @@ class Job:
             "step": self.entries * walked,
             "encode": self.entries * coded,
         }
-
-    def writing(self) -> Work:
-        """The index goes to the disk once."""
-        return {"write": self.index_bytes}
 
     def merging(self) -> Work:
         """Parts are read again, put together and, if they are for fast-scan, interleaved."""
@@ -149,7 +145,7 @@ class Job:
             "visit": queries * lists * max(self.subspaces * self.code_words, 1),
             "scan": queries * share * codes,
             "rank": queries * candidates * self.dimension,
-            "reach": queries * candidates * math.log2(max(self.entries, 2)),
+            "locate": queries * candidates * math.log2(max(self.entries, 2)),
             "fetch": queries * (candidates * (1 - search.in_memory) + reads),
         }
 
@@ -194,7 +190,7 @@ class Job:
         return min(part_entries(self.entries, per_entry, budget), self.entries) if self.mergeable else self.entries
 
     def building_memory(self, budget: int, on_disk: bool = False) -> int:
-        """At the most: of training, of a part that is filled, or of the whole index when the parts are merged.
+        """At the most: of training, of a part that is filled, or of the complete index when the parts are merged.
 
         Args:
             budget: Bytes; sample and parts are made smaller for it.

@@ -74,13 +74,6 @@ def with_lists(recipe: str, lists: int) -> str:
     return re.sub(r"IVF\d+[kM]?", f"IVF{lists}", recipe)
 
 
-def search_with(index: FaissIndex, nprobe: int | None, refine_factor: int, reach: float | None = None) -> None:
-    """Let the index search otherwise from now on; the options are those of `FaissIndex`."""
-    index.options |= {"nprobe": nprobe, "refine_factor": refine_factor, "reach": reach}
-    index._set_options()
-    index._searcher = None
-
-
 class _Trial:
     """A small index, and what building it took."""
 
@@ -97,15 +90,15 @@ class _Trial:
             seconds = _seconds(lambda: self.index.train(keys[:sample]))
             self.trained = Observation(self._job(SAMPLE, sample).training(), seconds, self.cores)
         self.index.add(keys[:CHUNK])  # the index finds out first what is fastest
-        fastest, begun = np.inf, time.perf_counter()
+        fastest, start_time = np.inf, time.perf_counter()
         for start in range(CHUNK, ENTRIES, CHUNK):
             chunk = keys[start : start + CHUNK]
             fastest = min(fastest, _seconds(partial(self.index.add, chunk)))
-            if time.perf_counter() - begun > ADDING_SECONDS:
+            if time.perf_counter() - start_time > ADDING_SECONDS:
                 break
         self.job = self._job(len(self.index))
-        whole = float(fastest) / CHUNK * len(self.index)
-        self.added = Observation(self.job.adding(), whole, self.cores)
+        seconds = float(fastest) / CHUNK * len(self.index)
+        self.added = Observation(self.job.adding(), seconds, self.cores)
 
     def _job(self, entries: int, sample: int | None = None) -> Job:
         job = Job.of(entries, self.index.dimension, self.recipe, self.metric)
@@ -122,10 +115,14 @@ class _Trial:
         found = []
         for count, nprobe, factor in product(QUERIES, PROBES, FACTORS if self.index.needs_keys else (1,)):
             search = Search(count, nprobe=nprobe, refine_factor=factor)
-            search_with(self.index, nprobe, factor)
-            queries = self.keys[-count:].astype(np.float32)
-            self.index.search(queries, search.k)
-            seconds = min(_seconds(partial(self.index.search, queries, search.k)) for _ in range(ROUNDS))
+            ask = partial(
+                self.index.search,
+                self.keys[-count:].astype(np.float32),
+                search.k,
+                {"nprobe": nprobe, "refine_factor": factor},
+            )
+            ask()
+            seconds = min(_seconds(ask) for _ in range(ROUNDS))
             found.append(Observation(self.job.searching(search, self.cores), seconds))
         return found
 
