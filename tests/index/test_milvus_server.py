@@ -8,13 +8,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import knn_seq.outage as outage
 import numpy as np
 import pytest
 import torch
 from milvus_server import USER, free_address, start_or_skip
 from test_search_index import exact, vectors
 
+import knn_seq.decoding.outage as outage
 import knn_seq.index.milvus_library.server as asking
 from knn_seq import Translator
 from knn_seq.build.index import add_index
