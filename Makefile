@@ -9,7 +9,7 @@ SIDE_BY_SIDE := --numprocesses auto --dist loadfile
 FAIRSEQ := .venv-fairseq/bin
 COMET := .venv-comet/bin
 
-.PHONY: demo test bench lint format clean fairseq test-fairseq comet test-comet
+.PHONY: demo test bench figures lint format clean fairseq test-fairseq comet test-comet
 .DEFAULT_GOAL := test
 
 demo: .venv/installed
@@ -21,6 +21,10 @@ test: .venv/installed
 # One table of ratios, measured here: see docs/speed.md.
 bench: .venv/installed
 	$(BIN)/python benchmarks/bench.py
+
+# The tables of README and docs, measured here: all of them, or ONLY="speed results"; see benchmarks/README.md.
+figures: .venv/installed
+	$(BIN)/python benchmarks/figures.py $(ONLY)
 
 lint: .venv/installed
 	$(BIN)/ruff check
@@ -40,13 +44,14 @@ format: .venv/installed
 fairseq: .venv-fairseq/installed
 
 test-fairseq: .venv-fairseq/installed
-	$(FAIRSEQ)/python -m pytest tests/fairseq tests/models/test_fairseq_reference.py
+	$(FAIRSEQ)/python -m pytest tests/fairseq
 
 .venv-fairseq/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-fairseq
 	$(FAIRSEQ)/python -m pip install --quiet --constraint constraints.txt torch numpy cython setuptools wheel
 	$(FAIRSEQ)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation fairseq-fixed==0.12.3.1
 	$(FAIRSEQ)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(FAIRSEQ)/python -m pip uninstall --quiet --yes torchaudio  # text needs none, and it fails beside another build of torch
 	touch $@
 
 # COMET needs older libraries than ours, so it has an environment of its own.

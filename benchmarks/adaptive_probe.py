@@ -18,24 +18,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from figures import write_figures
 from numpy.typing import NDArray
 from rounds import Options, Row, command_line, options_of, rates_by_pieces, ratios_by_pieces, table
-from scale import QUERIES, QUICK_SIZES, K, SizedIndex, grown_keys, work_folder
+from scale import QUERIES, QUICK_SIZES, work_folder
+from sized_index import NPROBE, REPEATS, K, SizedIndex, grown_keys
 from speed_models import held_out_states, sized_store, speed_model
 
-from knn_seq.index.faiss import LISTS
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.layers import inverted_lists
 from knn_seq.index.faiss_library.stored_keys import view_of
 
 SIZES = (1_000_000, 10_000_000)
 COUNTS = (1, 5, 20, 160)
-REPEATS = 10  # of all queries in a round
 
 
 def main() -> None:
     arguments = command_line(__doc__).parse_args()
-    print(table(measure(arguments.folder, options_of(arguments))))
+    rows = measure(arguments.folder, options_of(arguments))
+    write_figures(arguments.into, {"adaptive-probe": table(rows)})
 
 
 def measure(folder: Path, options: Options) -> list[Row]:
@@ -52,15 +53,15 @@ def measure(folder: Path, options: Options) -> list[Row]:
         ours = SizedIndex(work / f"index-{size}", keys[:size], queries)
         theirs = PlainSearch(ours, keys[:size])
         print(
-            f"{size:,} keys: recall@{K} {theirs.recall():.4f} with {LISTS} lists, {ours.recall:.4f} with near ones, "
-            f"{ours.lists_visited():.1f} of them",
+            f"{size:,} keys: recall@{K} {theirs.recall():.4f} with {NPROBE} lists, {ours.recall():.4f} with near ones, "
+            f"{ours.lists_probed({}):.1f} of them",
             file=sys.stderr,
             flush=True,
         )
         for count in COUNTS:
             systems = {
                 "faiss": REPEATS * [partial(theirs.search, count)],
-                "ours": REPEATS * [partial(ours.search, count, repeats=1)],
+                "ours": REPEATS * [partial(ours.search, count, None, 1)],
             }
             ratio = ratios_by_pieces(rates_by_pieces(systems, options.rounds))["ours"]
             rows.append(Row(f"speed of our search / faiss's, {size:,} keys, {count} queries", ratio))
@@ -79,10 +80,10 @@ class PlainSearch:
         self.queries, self.exact = ours.queries.numpy(), ours.exact
         self._lists = faiss.clone_index(ours.index.index)
         lists: Any = inverted_lists(self._lists)
-        lists.nprobe = LISTS
+        lists.nprobe = NPROBE
         self._keys = view_of(keys, inner_product=False)
         self._index = faiss.IndexRefine(self._lists, self._keys)
-        self._index.k_factor = ours.refine_factor
+        self._index.k_factor = ours.index.options["refine_factor"]
 
     def search(self, count: int) -> int:
         """Search all queries, so many at a time; returns how many they were."""

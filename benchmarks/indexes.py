@@ -1,6 +1,8 @@
 """Which index finds how much, how fast, in how many bytes: the measurement behind docs/indexes.md.
 
-    python benchmarks/indexes.py --corpus bible.tsv.gz --columns 2,3 --folder results/bible
+    python benchmarks/indexes.py --into docs/indexes.md
+    python benchmarks/indexes.py --corpus it.tsv.gz --columns 2,3 --folder results/it
+    python benchmarks/indexes.py --sentences 300 --test-sentences 20 --rounds 1 --folder results/tiny   # does it run?
 
 Builds a datastore of the corpus without its test sentences (once), builds every recipe over its keys, and searches them
 with the decoder's states over the test sentences, in alternating rounds.  Every ratio is against the paper's kind of
@@ -22,10 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from figures import write_figures
 from numpy.typing import NDArray
+from speed_models import DEMO_CORPUS
 
 from knn_seq import Datastore, Translator
-from knn_seq.build.index import add_index
 from knn_seq.cli.options import columns_of
 from knn_seq.corpus import SentencePair, open_corpus, split_corpus
 from knn_seq.demo.run import write_tsv
@@ -36,7 +39,7 @@ from knn_seq.index.recipe import lists_for, training_size
 from knn_seq.models import TokenPair
 from knn_seq.storage.keys import open_keys
 
-K = 64
+K, NPROBE = 64, 32
 PAPER = "IVF{lists},PQ64"
 RECIPES = (
     "default",
@@ -55,7 +58,7 @@ COLUMNS = ("index", "bytes/key", "train s", "add s", "5 queries ms", "160 querie
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus")
+    parser.add_argument("--corpus", default=DEMO_CORPUS, help="parallel text (default: the demo's)")
     parser.add_argument("--columns", help="of source and target (default 1,2)")
     parser.add_argument("--model", default="firefox:pt-en")
     parser.add_argument("--key", default="ffn_in", help="another module gives keys of another width")
@@ -66,6 +69,7 @@ def main() -> None:
     parser.add_argument("--bleu", nargs="*", default=("default",), help="recipes to translate with, beside the paper's")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--recall-sizes", type=int, nargs="*", default=(), help="recall of the default with fewer keys")
+    parser.add_argument("--into", type=Path, help="a page with a place for the table")
     parser.add_argument("--plain", nargs=3, metavar=("KEYS", "RECIPE", "FILE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.plain:
@@ -98,9 +102,10 @@ def main() -> None:
     scored = [PAPER, *arguments.bleu] if arguments.bleu else []
     for recipe, score in _bleu(store, test, [recipes[templates.index(template)] for template in scored]).items():
         rows[recipe]["bleu"] = score
-    print(_table(rows, paper))
     ours, theirs = (rows[name]["train"] + rows[name]["add"] for name in (recipes[0], paper))
-    print(f"\ntraining and adding {recipes[0]}: {theirs / ours:.1f} times as fast as plain faiss")
+    summary = f"{entries:,} keys of dimension {dimension}; BLEU on {len(test):,} sentences, greedy, k {K}."
+    faster = f"Training and adding `{recipes[0]}` is {theirs / ours:.1f} times as fast as plain faiss."
+    write_figures(arguments.into, {"indexes": f"{summary}\n\n{_table(rows, paper)}\n\n{faster}"})
     (arguments.folder / "indexes.json").write_text(json.dumps(rows, indent=2))
     for size in arguments.recall_sizes:
         some = keys[np.sort(np.random.default_rng(0).choice(entries, size, replace=False))]
@@ -123,7 +128,7 @@ def _store(arguments: argparse.Namespace) -> tuple[Datastore, list[SentencePair]
 
 def _queries(store: Datastore, test: list[SentencePair]) -> NDArray[np.float32]:
     """The states of the decoder while it reads sentences that are not in the datastore."""
-    model = Translator(store).model
+    model = store.load_model()
     sources = model.tokenizer.encode_sources([pair.source for pair in test])
     targets = model.tokenizer.encode_targets([pair.target for pair in test])
     states = [model.keys([TokenPair(*pair)]).float().cpu() for pair in zip(sources[:60], targets[:60], strict=True)]
@@ -150,13 +155,13 @@ def _build(keys: NDArray[Any], recipe: str) -> tuple[SearchIndex, float, float]:
 
 def _built_plainly(store: Datastore, recipe: str, folder: Path) -> tuple[SearchIndex, float, float]:
     """The index of faiss as it comes, and the seconds that `train` and `add` took."""
-    from knn_seq.index.faiss import LISTS, FaissIndex
+    from knn_seq.index.faiss import FaissIndex
     from knn_seq.index.faiss_library import faiss
 
     file = folder / "plain.faiss"
     command = [sys.executable, __file__, "--plain", str(store.keys_path), recipe, str(file)]
     seconds = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    index = FaissIndex(store.keys.shape[1], recipe=recipe, nprobe=LISTS)
+    index = FaissIndex(store.keys.shape[1], recipe=recipe, nprobe=NPROBE)
     index.index = faiss.read_index(str(file))
     file.unlink()
     return index, seconds["train"], seconds["add"]
@@ -202,13 +207,13 @@ def _alternating(searches: dict[str, Callable[[], object]], rounds: int) -> dict
 def _bleu(store: Datastore, test: list[SentencePair], recipes: list[str]) -> dict[str, float]:
     systems = {}
     for recipe in dict.fromkeys(recipes):
-        add_index(store.path, recipe, quiet=True)
+        store.add_index(recipe)
         systems[recipe] = {"index": recipe, "k": K}
     if not systems:
         return {}
     translator = Translator(Datastore(store.path), beam_size=1)
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    comparison = compare(translator, sources, references, systems, ("bleu",), quiet=True)
+    comparison = compare(translator, sources, references, systems, ("bleu",))
     return {system.name: system.scores["BLEU"].value for system in comparison.systems}
 
 

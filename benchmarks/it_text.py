@@ -2,7 +2,7 @@
 
     python benchmarks/it_text.py --output it.pt-en.tsv.gz
 
-Downloads the packages named below with apt (no root needed, some 0.5 GB), and writes Portuguese, English and the
+Downloads the packages of it_packages.txt with apt (no root needed, some 0.5 GB), and writes Portuguese, English and the
 package with its version as a TSV file.  The same packages make the same file, byte for byte.
 """
 
@@ -17,87 +17,12 @@ import subprocess
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
-NAMES = """
-    4pane accerciser accountwizard aegisub-l10n aisleriot akonadi-contacts-data akonadi-mime-data akregator
-    amule-common apostrophe apper-data appstream appstream-util apt aptitude-common ario-common ark aspell
-    atril-common audacious audacious-plugins-data audacity-data auto-multiple-choice-common awffull
-    backintime-common baloo-kf5 balsa-data bash bcnc binutils-common birdfont-common bison bleachbit bluefish-data
-    blueman boinc-manager bookworm brasero-common budgie-control-center-data budgie-core butt cairo-dock-core
-    cairo-dock-plug-in-data caja-common caja-extensions-common calcurse calligrawords-data cantor catfish
-    celluloid certmonger cervisia cflow-l10n chatty checkinstall cheese-common cherrytree choqok clamtk
-    claws-mail-i18n colord-data colorhug-client compiz-core compiz-plugins-extra compiz-plugins-main coreutils
-    cpio cpu-x cryptsetup-bin davical dconf-editor dctrl-tools deja-dup devhelp-common devilspie dialect dico
-    diffuse dino-im-common dnf-data dnf-plugins-core dolphin-emu-data dolphin-plugins dopewars-data dpkg drkonqi
-    dselect dupeguru duplicity dvdisaster easyeffects easytag elisa elogind emerald encfs endeavour-common
-    engrampa-common eog eog-plugins-common eom-common epiphany-browser-data epoptes evince-common
-    evolution-data-server-common evolution-ews fdroidserver file-roller filezilla-common findutils firewalld
-    fish-common flatpak flex foliate folks-common font-manager-common fprintd freedink-dfarc freeipa-common
-    frogr-data gajim gamehub gammastep gawk gbrainy gcc-12-locales gconf2-common gcr gdbm-l10n gdebi-core gdm3
-    geany-common geany-plugins-common geary gedit-common gedit-plugins-common geeqie-common genius-common gettext
-    gftp-common ghemical ghex giggle gigolo gimagereader-common gimp-plugin-registry git-cola gitg gkrellm
-    glabels-data glib-networking-common gliv glom gmtp gnome-boxes gnome-builder gnome-calculator gnome-calls
-    gnome-chess gnome-color-manager gnome-commander-data gnome-contacts gnome-dictionary gnome-disk-utility
-    gnome-dvb-client gnome-feeds gnome-firmware gnome-flashback-common gnome-games-app gnome-initial-setup
-    gnome-keysign gnome-maps gnome-multi-writer gnome-nettool gnome-nibbles gnome-packagekit-common
-    gnome-panel-data gnome-robots gnome-screensaver gnome-settings-daemon-common gnome-shell-common
-    gnome-shell-extension-dash-to-panel gnome-shell-extension-dashtodock gnome-shell-extension-desktop-icons-ng
-    gnome-shell-extension-gsconnect gnome-software-common gnome-subtitles gnome-system-monitor gnome-terminal-data
-    gnome-tetravex gnome-text-editor gnome-video-arcade gnubiff gnuchess gnumed-client gnumeric-common gnupg1-l10n
-    gnusim8085 go-for-it goaccess goobox gourmand gpa gparted-common gperiodic gphoto2 gpodder grilo-plugins-0.3
-    grub-common grub-customizer gsasl-common gscan2pdf gsettings-desktop-schemas gstreamer1.0-plugins-good
-    gtetrinet gtg gthumb-data gtkam gtklp gtkpod-data gtranslator guake gucharmap gufw gummi gvfs-common
-    gwyddion-common hamster-time-tracker heroes hexchat-common homebank-data hydrapaper iagno ibus-anthy
-    ibus-table imagination-common iptux iso-codes isomaster jhbuild juk kaddressbook-data kaffeine kalarm kbd
-    kblackbox kcachegrind kcalc kde-cli-tools-data kde-config-tablet kde-config-telepathy-accounts kde-spectacle
-    kde-style-oxygen-qt5 kde-telepathy-data kde-telepathy-text-ui kdeconnect kdepim-addons kdepim-runtime
-    kdeplasma-addons-data kdesvn kdevelop-l10n kdevelop-python-l10n kdiff3 kexi-data kildclient kile-l10n killbots
-    kio-audiocd kio-extras-data kipi-plugins-common kiten klavaro kmag kmix kmouth knotes kompare konq-plugins
-    konsole konsolekalendar kontact korganizer krb5-auth-dialog krdc krename krfb ksudoku ksystemlog
-    ktexteditor-data ktimetracker ktorrent-data kturtle kubrick kupfer kwalletmanager kxstitch-common
-    latexila-data latte-dock libalpm13 libc-l10n libclutter-1.0-common libcogl-common libdnf2-common libecpg-dev
-    libeiskaltdcpp2.4 libexif12 libexo-2-0 libextractor3 libfilezilla-common libfm-data libgammu-i18n libgcu0v5
-    libgda-5.0-common libgdata-common libgdk-pixbuf2.0-common libgdl-3-common libgegl-common libghemical-data
-    libgimp2.0 libgladeui-common libglib2.0-data libgnomecanvas2-common libgnutls30 libgoa-1.0-common
-    libgoffice-0.10-10-common libgoocanvas-2.0-common libgpaste-2-common libgsf-1-common libgss3
-    libgstreamer-plugins-base1.0-0 libgstreamer1.0-0 libgtk-4-common libgtk2.0-common libgweather-4-common
-    libhandy-1-0 libkf5akonadi-data libkf5akonadicalendar-data libkf5calendarsupport-data libkf5calendarutils5
-    libkf5eventviews-data libkf5incidenceeditor-data libkf5kdelibs4support-data libkf5khtml-data libkf5ksieve-data
-    libkf5libkleo-data libkf5mailcommon-data libkf5mailimporter5 libkf5mailtransport-data libkf5newstuff-data
-    libkf5pimcommon-data libkf5sysguard-data libkf5unitconversion-data libkf5xmlgui-data libkpmcore12
-    libmypaint-common libnma-common libokteta-l10n libosinfo-l10n libpam-runtime libparted-i18n libsynfig0a
-    libuser libvirt-l10n libvolume-key1 libwnck-common libxfce4ui-common libzypp-common liferea-data login
-    lokalize lollypop lomiri-camera-app lomiri-filemanager-app lomiri-system-settings lxpanel-data lxsession-data
-    mailutils-common make-guile malcontent man-db marco-common mate-control-center-common mate-desktop-common
-    mate-panel-common mate-session-manager mate-settings-daemon-common mate-system-monitor-common
-    mate-terminal-common mate-tweak mc-data meld mercurial-common metacity-common metadata-cleaner minicom mirage
-    mnemosyne morph-browser mousepad msmtp mtpaint mutt mutter-common mypaint-data nala nano nautilus-data ncmpc
-    neochat neomutt net-tools network-manager-gnome network-manager-openconnect network-manager-openvpn
-    network-manager-sstp newsboat obconf ocrfeeder onboard-common orage-data orca oregano osmo p11-kit packagekit
-    pacman-package-manager palapeli-data pan parcellite parlatype parole partitionmanager pcb-common pcmanfm peek
-    php-horde-core php-horde-form php-horde-imp php-horde-ingo php-horde-kronolith php-horde-nag php-horde-turba
-    php-horde-whups php-horde-wicked picard pidgin-otr pidgin-sipe pim-data-exporter pinot piper pitivi
-    planner-data plasma-discover-common plasma-nm plasma-sdk plasma-vault pluma-common po4a poedit-common polari
-    policycoreutils postgresql-client-15 postgresql-plpython3-15 powerdevil-data pragha print-manager procps
-    pulseaudio python-apt-common python3-aeidon python3-django python3-django-allauth python3-django-horizon
-    python3-django-hyperkitty python3-django-postorius python3-djangorestframework python3-formencode
-    python3-searx python3-sepolgen qalculate-gtk qbrz qreator qtcurve-l10n quadrapassel rabbitvcs-core realmd
-    recutils rednotebook regexxer remmina-common revelation rhythmbox-data ristretto rkward-data rocs rox-filer
-    rpm-i18n rsibreak rygel safeeyes sarg sawfish-data scim seahorse seahorse-daemon secrets shared-mime-info
-    sharutils shotwell-common shutter simple-scan siril-common snapper solaar solfege sonata sound-juicer
-    soundkonverter spacefm-common sphinx-common stardict-common step subdownloader subtitlecomposer subtitleeditor
-    subversion sudo-ldap sugar-calculate-activity sugar-session sylpheed-i18n sympa synapse synaptic
-    syncevolution-common sysprof system-config-printer-common tali tar teg tellico-data terminator
-    terminology-data texinfo thunar-data thunar-vcs-plugin thunar-volman tigervnc-viewer tilix-common timeshift
-    tortoisehg totem-common tracker tracker-extract transmission-gtk tuxpaint-config tvtime udevil udisks2
-    ufoai-misc uget util-linux-locales v4l-utils vagalume vinagre vino virt-viewer virtinst wcd weechat-core wget
-    wike wxhexeditor xarchiver xfburn xfce4-clipman xfce4-dict xfce4-mailwatch-plugin xfce4-panel
-    xfce4-power-manager-data xfce4-screenshooter xfce4-session xfce4-settings xfce4-terminal xfce4-weather-plugin
-    xfdesktop4-data xfe-i18n xfwm4 xine-ui xkb-data xmoto xournal xournalpp xsane-common yad yakuake zathura
-    zenity-common zim zypper-common
-"""
-PACKAGES = tuple(NAMES.split())
+from figures import write_figures
+
+PACKAGES = tuple((Path(__file__).parent / "it_packages.txt").read_text().split())
 END_OF_CONTEXT = "\x04"
 CATALOG = re.compile(r"/pt_BR/LC_MESSAGES/[^/]+\.mo$")
 # Markup, directives of printf and their like, variables, options of commands, addresses: no text that one translates.
@@ -119,6 +44,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/it.pt-en.tsv.gz"))
     parser.add_argument("--packages", nargs="+", default=PACKAGES, help="others than those that the script names")
     parser.add_argument("--cache", type=Path, default=Path("results/debian"), help="where packages are downloaded to")
+    parser.add_argument("--into", type=Path, help="a page with a place for the list of packages")
     arguments = parser.parse_args()
 
     found: list[tuple[Phrase, str]] = []
@@ -134,6 +60,13 @@ def main() -> None:
         packed.writelines(f"{phrase.portuguese}\t{phrase.english}\t{label}\n".encode() for phrase, label in rows)
     words = sum(len(phrase.english.split()) for phrase, _ in rows)
     print(f"{arguments.output}: {len(rows):,} sentence pairs, {words:,} English words.")
+    if arguments.into:
+        write_figures(arguments.into, {"it-packages": package_list(label for _, label in rows)})
+
+
+def package_list(labels: Iterable[str]) -> str:
+    """The packages that have a sentence in the text, each once."""
+    return fill(" ".join(sorted(set(labels))), 120, break_on_hyphens=False, break_long_words=False)
 
 
 def download(names: Iterable[str], folder: Path) -> list[Path]:

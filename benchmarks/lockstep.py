@@ -20,9 +20,9 @@ from knn_seq.models.network import NetworkModel
 
 
 def twin(model: NetworkModel) -> NetworkModel:
-    """The same model with modules of its own, so that it is steered apart, and with the same weights in memory.
+    """The same model with modules of its own, so that its hooks are its own, and with the same weights in memory.
 
-    Each of its forward passes first lets the others go on that decode in lockstep with it.
+    Each of its forward passes first lets the others do their step that decode in lockstep with it.
     """
     shared = {id(tensor): tensor for tensor in itertools.chain(model.network.parameters(), model.network.buffers())}
     other = copy.copy(model)

@@ -9,7 +9,7 @@ demo's test text and further verses that the datastore lacks with each, greedily
 differ by chance, and the more sentences, the less.  How much, a paired bootstrap tells (p), and a second index of faiss
 that learned its lists and codes from other keys.  k, temperature and weight are for each index what a build with it
 would have measured: distances out of codes depend on how well these were learned.  A kind that was measured before is
-not measured again.  Without an address the server of the PyPI package `milvus` is started.
+not measured again at the same commit.  Without an address the server of the PyPI package `milvus` is started.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from figures import commit, write_figures
+
 from knn_seq import Datastore, Translator
-from knn_seq.build.calibrate import calibrate
-from knn_seq.build.index import add_index
 from knn_seq.corpus import SentencePair
+from knn_seq.decoding import KnnDecoder
 from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.demo.run import MODEL, TRAINING_SENTENCES, write_tsv
-from knn_seq.index import open_index
-from knn_seq.index.check import check_index
+from knn_seq.likelihood import calibrate
 from knn_seq.metrics import METRICS
 from knn_seq.models import Model, load_model
-from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings
-from knn_seq.stopwatch import Stopwatch
+from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.settings import BuildSettings, ModelSettings
 
 GOAL = 0.3  # BLEU that the two may differ
 LISTS, NPROBE, K = 512, 32, 64
@@ -46,7 +46,6 @@ KINDS = {
 }
 SLOW_KINDS = {"exact": ("Flat", "FLAT")}  # only when asked for: the server compares with all keys
 TEST_SENTENCES = 1_500
-START, END = "<!-- milvus_quality.py writes its figures from here -->", "<!-- to here -->"
 
 
 def main() -> None:
@@ -56,7 +55,7 @@ def main() -> None:
     parser.add_argument("--test-sentences", type=int, default=TEST_SENTENCES, help="that are translated")
     parser.add_argument("--kinds", nargs="+", choices=[*KINDS, *SLOW_KINDS], default=list(KINDS))
     parser.add_argument("--folder", type=Path, default=Path("results/milvus"))
-    parser.add_argument("--into", type=Path, help="a Markdown file with marks between which the table is put")
+    parser.add_argument("--into", type=Path, help="a page with a place for the table")
     arguments = parser.parse_args()
 
     corpus = load_demo_corpus()
@@ -66,7 +65,7 @@ def main() -> None:
     write_tsv(train, held)
     model = load_model(ModelSettings(MODEL))
     store = Datastore.build(arguments.folder / f"store-{arguments.sentences}", model, train)
-    results = arguments.folder / f"milvus-{arguments.sentences}-{len(test)}.json"
+    results = arguments.folder / f"milvus-{commit()}-{arguments.sentences}-{len(test)}.json"
     rows: dict[str, dict[str, dict[str, Any]]] = json.loads(results.read_text()) if results.exists() else {}
     with _server(arguments.address, arguments.folder) as address:
         for kind, (ours, theirs) in {**KINDS, **SLOW_KINDS}.items():
@@ -82,25 +81,32 @@ def main() -> None:
                 }
                 for name, recipe in recipes.items()
             }
-            systems = {name: {"index": name, "nprobe": NPROBE, **rows[kind][name]["settings"]} for name in recipes}
+            systems = {
+                name: {"index": name, **_options(recipes[name]), **rows[kind][name]["settings"]} for name in recipes
+            }
             for name, figures in _translated(Translator(Datastore(store.path), model), test, systems).items():
                 rows[kind][name] |= figures
             results.write_text(json.dumps(rows, indent=2))
             print(_report(rows, len(store), len(test)), flush=True)
     if arguments.into:
         text = _report({kind: rows[kind] for kind in (*KINDS, *SLOW_KINDS) if kind in rows}, len(store), len(test))
-        before, _, rest = arguments.into.read_text().partition(START)
-        arguments.into.write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+        write_figures(arguments.into, {"milvus": text})
+
+
+def _options(recipe: str) -> dict[str, Any]:
+    """Search options for an index with lists; a graph has none of them."""
+    return {"index_options": {"nprobe": NPROBE} if "IVF" in recipe else {}}
 
 
 def _built(store: Datastore, model: Model, name: str, recipe: str) -> dict[str, Any]:
     """How long building the index takes, how much of exact search it finds, and the settings that suit it."""
     start = time.perf_counter()
-    add_index(store.path, recipe, name)
+    store.add_index(recipe, name)
     seconds = time.perf_counter() - start
-    store, search = Datastore(store.path), SearchSettings(index=name, nprobe=NPROBE)
-    recall = check_index(open_index(store, search), store.keys, K, 128).recall
-    measured = calibrate(store, model, BuildSettings(), quiet=True, search=search)
+    options = _options(recipe)
+    recall = store.check_index(name, K, 128, options["index_options"]).recall
+    decoder = KnnDecoder(store, model, {"index": name, **options})
+    measured = calibrate(decoder, decoder.settings(), BuildSettings.calibration_sentences)
     settings = {setting: measured[setting] for setting in ("k", "temperature", "weight")}
     return {"build": seconds, "recall": recall, "settings": settings}
 

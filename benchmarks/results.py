@@ -1,11 +1,11 @@
 """The figures of docs/results.md: the model alone and every kind of kNN-MT, on two domains.
 
     python benchmarks/it_text.py --output results/it.pt-en.tsv.gz
-    python benchmarks/results.py --it-text results/it.pt-en.tsv.gz --folder results --page docs/results.md
+    python benchmarks/results.py --it-text results/it.pt-en.tsv.gz --folder results --into docs/results.md
 
 Each domain is split into train, dev and test.  A datastore is built of train, with our index and with the paper's, and
 prepared for subsets; k, temperature and weight of each system are tuned on dev; all systems translate test, and are
-timed in turns.  Every figure is kept in results.json as soon as it is there: a run that was killed goes on.
+timed in turns.  Every figure is written to results.json as soon as it is there: a run that was killed resumes.
 """
 
 from __future__ import annotations
@@ -15,37 +15,28 @@ from knn_seq.runtime.environment import limit_spinning
 limit_spinning()  # before torch is imported
 
 import argparse
-import gzip
 import hashlib
-import os
-import platform
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
 from functools import cached_property, partial
-from importlib.metadata import version
 from importlib.resources import as_file, files
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
-from rounds import rates, ratios
+from figures import measuring_conditions, write_figures
+from results_tables import STEPS, section
+from rounds import rates
 
-from knn_seq import Datastore, Translator, KnnSeqError
+from knn_seq import Datastore, KnnSeqError, Translator
 from knn_seq.build import pipeline
-from knn_seq.build.index import add_index
-from knn_seq.build.subset import prepare_subsets
 from knn_seq.corpus import SentencePair, open_corpus, split_corpus
 from knn_seq.demo.run import write_tsv
 from knn_seq.evaluate import compare
-from knn_seq.evaluate.comparison import shown_p_value
 from knn_seq.metrics import METRICS, Metric
 from knn_seq.models import Model, load_model
-from knn_seq.settings import BuildSettings, ModelSettings
-from knn_seq.runtime.sizes import format_bytes
+from knn_seq.settings import ModelSettings
 from knn_seq.storage.atomic import read_json, write_json
 from knn_seq.tune import tune
 
@@ -53,19 +44,11 @@ SEED = 20
 PAPER_INDEX, PAPER_RECIPE, PAPER_NPROBE = "paper", "IVF1024,PQ64", 32
 SYSTEMS: dict[str, dict[str, Any]] = {
     "base": {"weight": 0.0},
-    "full, the paper's index": {"retriever": "full", "index": PAPER_INDEX, "nprobe": PAPER_NPROBE},
+    "full, the paper's index": {"retriever": "full", "index": PAPER_INDEX, "index_options": {"nprobe": PAPER_NPROBE}},
     "full": {"retriever": "full"},
     "subset": {"retriever": "subset"},
     "memory": {},  # the own settings of the translator that reads one
 }
-STEPS = {
-    "store_text": "text and tokens",
-    "store_keys": "keys",
-    "store_index": "index",
-    "calibrate": "first settings",
-}
-TITLES = {"bible": "The Bible", "it": "IT"}
-BEGIN, END = "<!-- figures of benchmarks/results.py -->", "<!-- end of the figures -->"
 
 
 @dataclass(frozen=True)
@@ -87,10 +70,10 @@ QUICK = Amounts(dev=60, test=100, timed=64, train=3000, rounds=1, confirmed=2)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--domains", nargs="+", choices=TITLES, default=list(TITLES))
+    parser.add_argument("--domains", nargs="+", choices=AMOUNTS, default=list(AMOUNTS))
     parser.add_argument("--it-text", type=Path, help="what benchmarks/it_text.py made")
     parser.add_argument("--folder", type=Path, default=Path("results"))
-    parser.add_argument("--page", type=Path, help="a page to put the figures into, between its two marks")
+    parser.add_argument("--into", type=Path, help="a page with a place for each domain")
     parser.add_argument("--beam-size", type=int, default=1, help="1, greedy, is how Firefox decodes")
     parser.add_argument("--comet-model", help="score with COMET as well: a checkpoint or its name")
     parser.add_argument("--quick", action="store_true", help="few sentences, to see that everything runs")
@@ -104,10 +87,6 @@ def main() -> None:
 def run(arguments: argparse.Namespace) -> None:
     if "it" in arguments.domains and arguments.it_text is None:
         raise KnnSeqError("The IT domain needs --it-text: make it with benchmarks/it_text.py, or give --domains bible.")
-    if arguments.page and not arguments.page.exists():
-        raise KnnSeqError(f"There is no page {arguments.page} to put the figures into.")
-    page = arguments.page.read_text(encoding="utf-8") if arguments.page else f"{BEGIN}\n{END}\n"
-    with_figures(page, "")  # to fail now and not at the end
     metrics: dict[str, Metric] = {"BLEU": METRICS.get("bleu")(), "chrF": METRICS.get("chrf")()}
     if arguments.comet_model:
         options = {"model": arguments.comet_model}
@@ -119,16 +98,16 @@ def run(arguments: argparse.Namespace) -> None:
     for name in arguments.domains:
         amounts = QUICK if arguments.quick else AMOUNTS[name]
         pairs, digest = text_of(name, arguments.it_text)
-        kept.require_same((name, "run"), {"text": digest, "beam_size": arguments.beam_size, **vars(amounts)})
-        kept.get((name, "machine"), machine)
+        conditions = measuring_conditions()
+        kept.require_same(
+            (name, "run"),
+            {"commit": conditions["commit"], "text": digest, "beam_size": arguments.beam_size, **vars(amounts)},
+        )
+        kept.get((name, "conditions"), partial(dict, conditions))
         Domain(name, pairs, arguments.folder / name, model, amounts, arguments.beam_size, kept).measure(metrics)
-        if name == "it":
-            kept.get((name, "packages"), partial(packages_of, arguments.it_text))
-    finished = [name for name in TITLES if "tokens_per_second" in kept.figures.get(name, {})]
-    figures = "\n\n".join(section(name, kept.figures[name]) for name in finished)
-    target = arguments.page or arguments.folder / "results.md"
-    target.write_text(with_figures(page, figures), encoding="utf-8")
-    print(f"{figures}\n\nWritten to {kept.path} and {target}.")
+        write_figures(
+            arguments.into, {f"results-{name}": section(kept.figures[name])}, kept.figures[name]["conditions"]
+        )
 
 
 class Kept:
@@ -164,7 +143,9 @@ class Kept:
     def require_same(self, names: Sequence[str], value: Any) -> None:
         """Raise a `KnnSeqError` if the figures that are there were measured in another way."""
         if self.get(names, lambda: value) != value:
-            raise KnnSeqError(f"{self.path} holds figures of another text or of other amounts: choose another --folder.")
+            raise KnnSeqError(
+                f"{self.path} holds figures of another commit, another text or other amounts: choose another --folder."
+            )
 
     def _group(self, names: Sequence[str]) -> dict[str, Any]:
         group = self.figures
@@ -221,12 +202,14 @@ class Domain:
         seconds = (self.name, "seconds")
         with timing_steps(lambda step, taken: self.kept.add((*seconds, step), taken)):
             Datastore.build(store, self.model, self.folder / "train.tsv")
-        if PAPER_INDEX not in Datastore(store).manifest.indexes:
+        built = Datastore(store)
+        if PAPER_INDEX not in built.manifest.indexes:
             start = time.perf_counter()
-            add_index(store, PAPER_RECIPE, PAPER_INDEX)
+            built.add_index(PAPER_RECIPE, PAPER_INDEX)
             self.kept.put((*seconds, "the paper's index"), time.perf_counter() - start)
-        start = time.perf_counter()
-        if prepare_subsets(store, self.model, BuildSettings(sentences="encoder")):
+        if not built.manifest.subset:
+            start = time.perf_counter()
+            built.prepare_subset("encoder", model=self.model)
             self.kept.put((*seconds, "subsets"), time.perf_counter() - start)
         self.kept.put((self.name, "store"), described(Datastore(store)))
         pairs = {"train": len(self.train), "dev": len(self.dev), "test": len(self.test)}
@@ -241,7 +224,7 @@ class Domain:
         """Measured settings, which take seconds, are found once: what is there is not measured again."""
         known = self.kept.figures[self.name].get("tuned", {}).get("memory", {})
         start = time.perf_counter()
-        translator = Translator(model=self.model, memory=self.folder / "train.tsv", **known)
+        translator = Translator(model=self.model, translation_memory=self.folder / "train.tsv", **known)
         self.kept.get((self.name, "seconds", "memory"), lambda: time.perf_counter() - start)
         return translator
 
@@ -322,8 +305,11 @@ def described(store: Datastore) -> dict[str, Any]:
     return {
         "entries": len(store),
         "dimension": manifest.keys.dimension,
-        "index": manifest.indexes[default]["recipe"],
-        "subset": {name: manifest.subset[name] for name in ("sentences", "codes")},
+        "indexes": {
+            "ours": manifest.indexes[default]["recipe"],
+            "the paper's": f"{PAPER_RECIPE}, nprobe {PAPER_NPROBE}",
+        },
+        "subset": {name: manifest.subset[name] for name in ("sentence_search", "codes")},
         "bytes": {
             "text and tokens": sum(map(bytes_of, (store.text_path, store.sources_path, store.values_path))),
             "keys": bytes_of(store.keys_path),
@@ -348,142 +334,6 @@ def text_of(domain: str, it_text: Path) -> tuple[list[SentencePair], str]:
         pairs = [line for line in corpus if isinstance(line, SentencePair)]
     text = "".join(f"{pair.source}\t{pair.target}\n" for pair in pairs)
     return pairs, hashlib.sha256(text.encode()).hexdigest()
-
-
-def packages_of(path: Path) -> list[str]:
-    """The packages that the text is from: its third column, if it has one."""
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as lines:
-        rows = (line.rstrip("\n").split("\t") for line in lines)
-        return sorted({row[2] for row in rows if len(row) > 2})
-
-
-def machine() -> dict[str, Any]:
-    """Where and with what this was measured."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    libraries = ("knn-seq", "torch", "transformers", "faiss-cpu", "sacrebleu")
-    return {
-        "cpu": models[0] if models else platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "versions": {"Python": platform.python_version(), **{name: version(name) for name in libraries}},
-        "date": date.today().isoformat(),
-    }
-
-
-def machine_line(found: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
-    memory = format_bytes(found["memory"])
-    return f"Measured on {found['date']} with {found['cores']} cores ({found['cpu']}), {memory} of memory; {versions}."
-
-
-def section(name: str, figures: dict[str, Any]) -> str:
-    """What the page says of a domain."""
-    store, pairs = figures["store"], figures["sentence_pairs"]
-    run = figures["run"]
-    signatures = [
-        f"- {label}: `{next(iter(scores.values()))['signature']}`" for label, scores in figures["scores"].items()
-    ]
-    packages = figures.get("packages", [])
-    parts = [
-        f"## {TITLES[name]}",
-        f"{pairs['train']:,} sentence pairs in the datastore, {store['entries']:,} entries of dimension "
-        f"{store['dimension']}; {pairs['dev']:,} pairs to tune with, {pairs['test']:,} to test with; beam size "
-        f"{run['beam_size']}, batches of 32 sentences. {machine_line(figures['machine'])}",
-        table(quality(figures)),
-        table(tuned(figures)),
-        table(parts_of(figures)),
-        "\n".join(
-            [
-                f"Indexes: ours `{store['index']}`, the paper's `{PAPER_RECIPE}` with nprobe {PAPER_NPROBE}; subsets: "
-                f"`{store['subset']['sentences']}`, codes `{store['subset']['codes']}`. Scores:",
-                "",
-                *signatures,
-            ]
-        ),
-    ]
-    if packages:
-        listed = fill(" ".join(packages), 120, break_on_hyphens=False, break_long_words=False)
-        parts.append(
-            f"<details><summary>The {len(packages)} packages of Debian that the text is from</summary>\n\n{listed}\n\n"
-            "</details>"
-        )
-    return "\n\n".join(parts)
-
-
-def quality(figures: dict[str, Any]) -> list[list[str]]:
-    """Scores with their significance, and speed."""
-    labels = list(figures["scores"])
-    of_base = ratios(figures["tokens_per_second"])
-    rows = [["system", *labels, "tokens/s", "of base", "model / search / combination", "changed tokens"]]
-    for name, system in figures["systems"].items():
-        speed = statistics.median(figures["tokens_per_second"][name])
-        shares = " / ".join(f"{system['shares'][part]:.0%}" for part in ("model", "search", "combination"))
-        scores = [score_cell(figures["scores"][label], name) for label in labels]
-        rows.append(
-            [
-                name,
-                *scores,
-                f"{speed:,.0f}",
-                "" if name == "base" else str(of_base[name]),
-                shares,
-                f"{system['changed']:.1%}",
-            ]
-        )
-    return rows
-
-
-def score_cell(scores: dict[str, dict[str, Any]], name: str) -> str:
-    """A score, its difference to base, and how likely chance alone makes one like it."""
-    base, own = scores["base"], scores[name]
-    digits = 2 if max(score["value"] for score in scores.values()) > 2 else 4
-    text = f"{own['value']:.{digits}f}"
-    if own["p_value"] is None:
-        return text
-    p_value = shown_p_value(own["p_value"])
-    return f"{text} ({own['value'] - base['value']:+.{digits}f}, p {p_value if p_value[0] == '<' else '= ' + p_value})"
-
-
-def tuned(figures: dict[str, Any]) -> list[list[str]]:
-    """What tuning chose, and how long it took."""
-    rows = [["tuned", "k", "temperature", "weight", "combiner", "tuning, s"]]
-    for name, chosen in figures["tuned"].items():
-        numbers = [f"{chosen[setting]:g}" for setting in ("k", "temperature", "weight")]
-        rows.append([name, *numbers, chosen["combiner"], seconds_cell(figures, f"tune {name}")])
-    return rows
-
-
-def parts_of(figures: dict[str, Any]) -> list[list[str]]:
-    """What there is on disk, and how long it took to make."""
-    store = figures["store"]
-    rows = [["part", "seconds to make", "size", "bytes an entry"]]
-    for part in (*STEPS.values(), "the paper's index", "subsets", "memory"):
-        size = store["bytes"].get(part)
-        cells = ["", ""] if size is None else [format_bytes(size), f"{size / store['entries']:.1f}"]
-        rows.append([part, seconds_cell(figures, part), *cells])
-    return rows
-
-
-def seconds_cell(figures: dict[str, Any], name: str) -> str:
-    seconds = figures["seconds"].get(name)
-    return "" if seconds is None else f"{seconds:.1f}"
-
-
-def table(rows: list[list[str]]) -> str:
-    """In Markdown: names to the left, figures to the right."""
-    head, *body = rows
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def with_figures(page: str, figures: str) -> str:
-    """The page with other figures between its marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise KnnSeqError(f"The page has no place for figures: it needs a line {BEGIN} and a line {END}.")
-    return f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Options:
 
     Args:
         rounds: Of all systems in turns, beside a first one that does not count.
-        full: The whole grid of models, sizes and settings, which takes hours.
+        full: The complete grid of models, sizes and settings, which takes hours.
         quick: Tiny sizes: shows whether a script runs, not how fast anything is.
     """
 
@@ -105,8 +105,9 @@ def command_line(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("results/speed"), help="datastores are made or found there")
     parser.add_argument("--rounds", type=int, help=f"default: {Options.rounds}")
-    parser.add_argument("--full", action="store_true", help="the whole grid of models, sizes and settings")
+    parser.add_argument("--full", action="store_true", help="the complete grid of models, sizes and settings")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
+    parser.add_argument("--into", type=Path, help="a page with a place for the table")
     return parser
 
 

@@ -8,17 +8,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from figures import markdown
+
 from knn_seq.cli.plan import duration
+from knn_seq.index.recipe import default_recipe
+from knn_seq.plan import Plan, make_plan
 from knn_seq.plan.cost import Costs, Job, Observation, Search, fit
 from knn_seq.plan.cost.fit import SEARCHING
-from knn_seq.plan.plan import Plan, make_plan
-from knn_seq.index.recipe import default_recipe
 from knn_seq.runtime.sizes import format_bytes
 
 FITTED = (100_000, 3_000_000)  # sizes that constants are fitted on
 TOKENS = (10**6, 10**7, 10**8, 10**9, 10**10)
 DIMENSION = 256
 BUILDING, BATCHES = ("training", "adding", "merging", "writing"), (1, 5, 160)
+PICTURE = """![Seconds to build and to search an index, measured and by the model](scale.svg)
+
+Circles are measured; the constants were fitted on the full ones."""
 PLENTY = 1 << 50  # bytes of memory: nothing has to be made smaller
 
 # Table 1 of the paper: seconds without and with OPQ, on 8 V100 and 16 cores.
@@ -36,7 +41,7 @@ CONSTANTS = {
     "load": "searching: a byte of codes or centroids from memory, once for a batch",
     "compare": "searching: a multiplication of a query with the transform, or with a list",
     "walk": "searching: a number of a query, for every doubling of the graph",
-    "visit": "searching: a code word of a list that is visited",
+    "visit": "searching: a code word of a list that is probed",
     "scan": "searching: a byte of codes",
     "rank": "searching: a number of a candidate's stored key",
     "reach": "searching: a candidate, for every doubling of the keys",
@@ -63,7 +68,7 @@ class Check(NamedTuple):
 
 def evaluate(report: Mapping[str, Any]) -> dict[str, Any]:
     """The constants, and every figure that they predict beside what was measured."""
-    runs, cores = report["runs"], report["machine"]["cores"]
+    runs, cores = report["runs"], report["conditions"]["cores"]
     chosen = [run for run in runs if run["keys"] in _fitted_sizes(runs) and _is_usual(run)] + _graphs(runs)[:-1]
     costs = fitted_costs(chosen, cores).known({"fetch": report["fetch"]})
     checks = [check for run in runs for check in _checks(run, costs, cores, run in chosen)]
@@ -147,10 +152,11 @@ def _count(number: float) -> str:
 # --- tables ---
 
 
-def write_tables(report: Mapping[str, Any], into: Path | None = None) -> str:
-    """All tables as Markdown; put between their marks in a document, too, if there is one."""
-    tables = {
-        "machine": machine_line(report),
+def tables(report: Mapping[str, Any]) -> dict[str, str]:
+    """All tables as Markdown, by the names of their places."""
+    made = {
+        "picture": PICTURE,
+        "key-rates": key_rates_table(report),
         "constants": constants_table(report),
         "predictions": predictions_table(report),
         "sizes": sizes_table(report),
@@ -158,31 +164,12 @@ def write_tables(report: Mapping[str, Any], into: Path | None = None) -> str:
         "paper": paper_table(report),
         "hardware": hardware_table(report),
     }
-    if into is not None:
-        document = into.read_text()
-        for name, text in tables.items():
-            document = put_between(document, name, text)
-        into.write_text(document)
-    return "\n\n".join(tables.values())
+    return {f"scale/{name}": text for name, text in made.items()}
 
 
-def put_between(document: str, name: str, text: str) -> str:
-    """The document with a text between the two marks of that name."""
-    begin, end = f"<!-- scale.py writes {name} from here -->", "<!-- to here -->"
-    before, found, rest = document.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not (found and ended):
-        raise SystemExit(f"The file has no place for '{name}': it needs the lines '{begin}' and '{end}'.")
-    return f"{before}{begin}\n{text}\n{end}{after}"
-
-
-def machine_line(report: Mapping[str, Any]) -> str:
-    on = report["machine"]
-    rates = ", ".join(f"{_count(rate)} tokens a second by {name}" for name, rate in report["key_rates"].items())
-    return (
-        f"Measured {report['finished']} on {on['processor']}, {on['cores']} cores; torch {on['torch']}, faiss "
-        f"{on['faiss-cpu']}. Keys computed here: {rates}."
-    )
+def key_rates_table(report: Mapping[str, Any]) -> str:
+    rows = [(name, _count(rate)) for name, rate in report["key_rates"].items()]
+    return markdown(("model", "keys computed in a second"), rows)
 
 
 def constants_table(report: Mapping[str, Any]) -> str:
@@ -231,7 +218,7 @@ def sizes_table(report: Mapping[str, Any]) -> str:
 
 def latency_table(report: Mapping[str, Any]) -> str:
     """Of a search on this machine, with the keys in memory and on the disk."""
-    costs, cores = Costs.from_dict(report["costs"]), report["machine"]["cores"]
+    costs, cores = Costs.from_dict(report["costs"]), report["conditions"]["cores"]
     rows = []
     for tokens in TOKENS:
         recipe = default_recipe(tokens, DIMENSION)
@@ -261,7 +248,7 @@ def paper_table(report: Mapping[str, Any]) -> str:
     sums = [sum(column) for column in zip(*PAPER.values(), strict=True)]
     totals = [(plan.keys_seconds or 0) + (plan.index_seconds or 0) for plan in (here, cores, workers)]
     rows.append(("**all**", *(f"**{seconds:,.0f}** ({_hours(seconds)})" for seconds in (*sums, *totals))))
-    head = ("paper", "paper, OPQ", f"ours, {report['machine']['cores']} cores, no GPU")
+    head = ("paper", "paper, OPQ", f"ours, {report['conditions']['cores']} cores, no GPU")
     more = (
         f"ours, {PAPER_CORES} cores, their {PAPER_GPUS} GPUs",
         f"ours, {PAPER_GPUS} workers of {PAPER_CORES} cores and a GPU",
@@ -272,7 +259,7 @@ def paper_table(report: Mapping[str, Any]) -> str:
 def hardware_table(report: Mapping[str, Any]) -> str:
     """What the paper's billion needs."""
     plan = planned(report, PAPER_TOKENS, PAPER_DIMENSION, None)
-    costs, cores = Costs.from_dict(report["costs"]), report["machine"]["cores"]
+    costs, cores = Costs.from_dict(report["costs"]), report["conditions"]["cores"]
     job = Job.of(PAPER_TOKENS, PAPER_DIMENSION, plan.recipe)
     adding = costs.adding(job, 1)
     cached, fetched = (costs.searching(job, Search(BATCHES[-1], in_memory=share), PAPER_CORES) for share in (1.0, 0.0))
@@ -308,13 +295,8 @@ def planned(
         key_rate=key_rate,
         workers=workers,
         costs=Costs.from_dict(report["costs"]),
-        cores=cores or report["machine"]["cores"],
+        cores=cores or report["conditions"]["cores"],
     )
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _time(seconds: float | None) -> str:
@@ -342,7 +324,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     import numpy as np
     from matplotlib.figure import Figure
 
-    costs, cores = Costs.from_dict(report["costs"]), report["machine"]["cores"]
+    costs, cores = Costs.from_dict(report["costs"]), report["conditions"]["cores"]
     runs = [run for run in report["runs"] if _is_usual(run)]
     fitted = _fitted_sizes(report["runs"])
     sizes = np.unique(np.geomspace(min(run["keys"] for run in runs), 1e10, 60).round().astype(int))

@@ -1,7 +1,7 @@
 """Which sentences to search: BLEU of subset kNN-MT with every sentence search against full kNN-MT, and their cost.
 
-The demo's whole text, 500 verses of it for testing, Firefox's model, greedy.  Also prints what a translation memory
-read on the fly gives.  A name behind --searches is what `knn-seq build --sentences` takes;
+The demo's complete text, 500 verses of it for testing, Firefox's model, greedy.  Also prints what a translation memory
+read on the fly gives.  A name behind --searches is what `knn-seq build --sentence-search` takes;
 `wordllama` stands for the static word vectors of that package (MIT), made into a sentence-transformers model.
 
     pip install wordllama scikit-learn sentence-transformers
@@ -21,15 +21,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from figures import markdown, write_figures
 from speed_models import speed_model, speed_store
 
-from knn_seq import Translator
-from knn_seq.build.subset import prepare_subsets
+from knn_seq import Datastore, Translator
 from knn_seq.corpus import SentencePair
-from knn_seq.datastore import Datastore
 from knn_seq.evaluate import compare
 from knn_seq.models import Model
-from knn_seq.settings import BuildSettings
 
 ENTRIES = 1_200_000  # more than the text has: none are made up
 
@@ -40,11 +38,17 @@ def main() -> None:
     parser.add_argument("--searches", nargs="+", default=["encoder", "bm25", "tfidf", "wordllama"])
     parser.add_argument("--sizes", nargs="+", type=int, default=[64, 512])
     parser.add_argument("--memory-sizes", nargs="*", type=int, default=[16])
+    parser.add_argument("--sentences", type=int, help="of the datastore (default: all)")
     parser.add_argument("--test-sentences", type=int, default=500)
+    parser.add_argument("--into", type=Path, help="a page with a place for the table")
     arguments = parser.parse_args()
 
     model = speed_model("firefox")
-    store, test = speed_store(arguments.folder, model, ENTRIES, 40_000, sentences="encoder", calibration_sentences=256)
+    computed = arguments.sentences or 40_000
+    entries = 1 if arguments.sentences else ENTRIES  # no copies
+    store, test = speed_store(
+        arguments.folder, model, entries, computed, sentence_search="encoder", calibration_sentences=256
+    )
     test = test[: arguments.test_sentences]
     rows = [
         *measured(Translator(store, model), test, {"base": {"weight": 0.0}, "full": {"retriever": "full"}}),
@@ -57,12 +61,15 @@ def main() -> None:
         rows += [row | {"prepared_seconds": seconds} for row in measured(Translator(store.path, model), test, systems)]
     if arguments.memory_sizes:
         started = time.perf_counter()
-        translator = Translator(model=model, memory=arguments.folder / "train.tsv", quiet=True)
+        translator = Translator(model=model, translation_memory=arguments.folder / "train.tsv")
         seconds = time.perf_counter() - started
-        print(f"memory ready after {seconds:.1f} s: {translator.search}")
+        print(f"memory ready after {seconds:.1f} s: {translator.decoder.settings()}")
         systems = {f"memory, n {n}": {"subset_size": n} for n in arguments.memory_sizes}
         rows += [row | {"prepared_seconds": seconds} for row in measured(translator, test, systems)]
     (arguments.folder / "sentence_searches.json").write_text(json.dumps(rows, indent=2))
+    table = [[row["name"], *(f"{row[score]:.2f}" for score in ("bleu", "chrf"))] for row in rows]
+    title = f"{len(store):,} entries, {len(test):,} test sentences, greedy; k, τ and λ as the build measured them."
+    write_figures(arguments.into, {"sentence-searches": f"{title}\n\n{markdown(['retriever', 'BLEU', 'chrF'], table)}"})
 
 
 def measured(
@@ -71,7 +78,7 @@ def measured(
     """Print and return the figures of some systems, with greedy search."""
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
     greedy = {name: {**settings, "beam_size": 1} for name, settings in systems.items()}
-    comparison = compare(translator, sources, references, greedy, quiet=True)
+    comparison = compare(translator, sources, references, greedy)
     print(comparison.table())
     return [system.to_dict() for system in comparison.systems]
 
@@ -79,7 +86,7 @@ def measured(
 def prepare(store: Datastore, model: Model, name: str, folder: Path) -> None:
     """Prepare the datastore for subsets with a sentence search."""
     spec = f"sentence-transformers:{word_vectors(folder / 'wordllama')}" if name == "wordllama" else name
-    prepare_subsets(store.path, model, BuildSettings(sentences=spec), quiet=True)
+    store.prepare_subset(spec, model=model)
 
 
 def word_vectors(path: Path) -> Path:

@@ -3,7 +3,7 @@
 Keys are those of the Firefox model over the demo's text, queries states of its decoder over held-out text.  All indexes
 are searched in turns.  Four shards are trained as the one index is, so they find as many neighbours; the recall of both
 is printed.  Lists on the disk are warm (in the system's cache, as after the first minutes of translating); cold ones
-are searched once for each round after the system was told to forget them.
+are searched once for each round after their pages were dropped from memory.
 
     python benchmarks/shards.py --folder results/speed
 """
@@ -20,6 +20,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from figures import write_figures
 from rounds import Options, Ratio, Row, command_line, options_of, rates, table
 from speed_models import held_out_states, sized_store, speed_model
 from torch import Tensor
@@ -37,7 +38,8 @@ SHARDS = 4
 
 def main() -> None:
     arguments = command_line(__doc__).parse_args()
-    print(table(measure(arguments.folder, options_of(arguments))))
+    rows = measure(arguments.folder, options_of(arguments))
+    write_figures(arguments.into, {"shards": table(rows)})
 
 
 def measure(folder: Path, options: Options) -> list[Row]:
@@ -110,18 +112,18 @@ def cold(store: DatastoreFolder, recipe: str, queries: Tensor, options: Options)
     count = COUNTS[0]
     seconds: dict[str, list[float]] = {"first": [], "second": []}
     for _ in range(options.rounds):
-        forget(place(store, recipe, "-disk") / LISTS_NAME)
+        drop_pages(place(store, recipe, "-disk") / LISTS_NAME)
         index = on_disk(store, recipe)
         for times in seconds.values():
             start = time.perf_counter()
             index.search(queries[:count], K)
             times.append(time.perf_counter() - start)
-        del index  # the system forgets no page that is mapped
+        del index  # no page that is mapped is dropped
     what = f"first search over lists of {recipe} on the disk, cold / second, {count} queries"
     return Row(what, Ratio.of(seconds["first"], seconds["second"]), figures={"seconds": seconds})
 
 
-def forget(path: Path) -> None:
+def drop_pages(path: Path) -> None:
     """Let the system drop what it has in memory of a file."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

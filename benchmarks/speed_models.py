@@ -14,7 +14,7 @@ from knn_seq import Datastore
 from knn_seq.corpus import SentencePair, open_corpus, split_corpus
 from knn_seq.demo.run import write_tsv
 from knn_seq.models import Model, TokenPair, load_model
-from knn_seq.models.base import Scored
+from knn_seq.models.base import Hypothesis, Scored
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import ModelSettings
@@ -25,7 +25,7 @@ SIZES = {  # width, feed-forward, layers of each side, heads
     "marian-base": (512, 2048, 6, 8),
     "marian-big": (1024, 4096, 6, 16),
 }
-JITTER = 0.05  # of a key's spread: copies are neighbours of each other, not the same
+JITTER = 0.05  # of the keys' standard deviation: copies are neighbours of each other, not the same
 ENTRIES = {"tiny": 20_000, "100k": 100_000, "1m": 1_100_000, "10m": 10_000_000}  # about; all verses give 1.1 million
 TOKENS_PER_SENTENCE = 35  # of the demo's text
 
@@ -95,7 +95,7 @@ class JitteredModel(Model):
         """See `Model.score`."""
         return self.model.score(pairs)
 
-    def generate(self, *arguments: Any, **named: Any) -> list[list[list[int]]]:
+    def generate(self, *arguments: Any, **named: Any) -> list[list[Hypothesis]]:
         """See `Model.generate`."""
         return self.model.generate(*arguments, **named)
 
@@ -115,7 +115,7 @@ def sized_store(folder: Path, name: str, model: NetworkModel, size: str) -> tupl
     """The datastore of a model by name and a size of `ENTRIES`, in `folder/NAME-SIZE`; see `speed_store`."""
     sentences = ENTRIES[size] // TOKENS_PER_SENTENCE
     computed = sentences if name == "firefox" else min(sentences // 10, 2_500)  # the larger models take their time
-    return speed_store(folder / f"{name}-{size}", model, ENTRIES[size], computed, sentences="encoder")
+    return speed_store(folder / f"{name}-{size}", model, ENTRIES[size], computed, sentence_search="encoder")
 
 
 def held_out_states(model: NetworkModel, pairs: Sequence[SentencePair], count: int) -> Tensor:

@@ -26,10 +26,10 @@ from speed_models import DEMO_CORPUS
 
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.demo.run import write_tsv
+from knn_seq.runtime.environment import limit_spinning
 from knn_seq.storage.atomic import write_json
 from knn_seq.storage.flat import create_flat
 from knn_seq.storage.ragged import RaggedWriter
-from knn_seq.runtime.environment import limit_spinning
 
 SENTENCE = "No princípio criou Deus os céus e a terra."
 BUILT_SENTENCES = 1_000
@@ -46,7 +46,7 @@ import knn_seq.retrieve.full, knn_seq.index.faiss
 from knn_seq import Datastore
 start, cpu = time.perf_counter(), time.process_time()
 store = Datastore(sys.argv[1])
-retriever = knn_seq.retrieve.full.FullRetriever.open(store, store.search_settings)
+retriever = knn_seq.retrieve.full.FullRetriever.open(store, None, store.search_settings)
 assert len(retriever.index) == len(retriever.values)
 print(time.perf_counter() - start, time.process_time() - cpu)
 """
@@ -105,7 +105,7 @@ def timed(folder: Path, rounds: int, entries: int) -> dict[str, list[tuple[float
 
 
 def seconds(run: Sequence[str], inside: bool) -> tuple[float, float]:
-    """Of the clock and of the processor, of a whole process or as it says itself (`inside`)."""
+    """Of the clock and of the processor, of a complete process or as it says itself (`inside`)."""
     before, start = os.times(), time.perf_counter()
     done = subprocess.run(run, check=True, capture_output=True, text=True)
     wall, after = time.perf_counter() - start, os.times()

@@ -1,8 +1,9 @@
-"""Ways to search a subset of the keys on a CPU, on real keys: ours against torch's gather-and-sum over look-up tables.
+"""Engines that search a subset of the keys on a CPU, on real keys: ours against torch over look-up tables.
 
 Subsets are those that the datastore's sentence search finds for held-out sentences, queries their decoder states.
 
-    python benchmarks/subset_engines.py --folder results/speed/firefox-1m   # as decode.py left it
+    python benchmarks/subset_engines.py --folder results/speed/firefox-1m   # as decoding_speed.py left it
+    python benchmarks/subset_engines.py --folder results/speed/firefox-tiny --entries 20000 --sentences 2
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from figures import markdown, write_figures
 from numpy.typing import NDArray
-from speed_models import speed_model, speed_store
+from speed_models import TOKENS_PER_SENTENCE, speed_model, speed_store
 from torch import Tensor
 
-from knn_seq.subset.codec import SAMPLE, KeyCodec
 from knn_seq.index.recipe import REFINE_KEYS
-from knn_seq.subset.subset_index import SubsetIndex, TorchSubsets
 from knn_seq.models import Source, TokenPair
 from knn_seq.sentences.open import open_sentences
+from knn_seq.subset.codec import SAMPLE, KeyCodec
+from knn_seq.subset.subset_index import SubsetIndex, TorchSubsets
 
 K, BEAMS, REPEATS = 64, 5, 15
 Search = Callable[[Tensor, Tensor], NDArray[np.int64]]
@@ -39,10 +41,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("results/speed/firefox-1m"))
     parser.add_argument("--subset-size", type=int, default=512)
     parser.add_argument("--sentences", type=int, default=32, help="in the large batch")
+    parser.add_argument("--entries", type=int, default=1_100_000, help="of the datastore, if it is built")
+    parser.add_argument("--into", type=Path, help="a page with a place for the table")
     arguments = parser.parse_args()
 
     model = speed_model("firefox")
-    store, test = speed_store(arguments.folder, model, 1_100_000, 40_000, sentences="encoder")
+    store, test = speed_store(
+        arguments.folder, model, arguments.entries, arguments.entries // TOKENS_PER_SENTENCE, sentence_search="encoder"
+    )
     chosen = [pair for pair in test if len(pair.target.split()) > BEAMS][: arguments.sentences]
     tokens = model.tokenizer.encode_sources([pair.source for pair in chosen])
     sources = [Source(pair.source, own) for pair, own in zip(chosen, tokens, strict=True)]
@@ -53,30 +59,30 @@ def main() -> None:
     exact = SubsetIndex(store.keys, store.values)
     entries = [exact._entries(row) for row in sentences]
     wanted = exact.subsets(sentences).search(queries, rows, K).ids.numpy()
-    print(f"{np.mean([len(own) for own in entries]):,.0f} keys in a subset, k {K}, {BEAMS} queries a sentence")
-    print(f"{'way':<44} {'set up':>8} {'1 sentence':>11} {f'{len(chosen)} sentences':>13} {'recall':>7}   (ms)")
+    size = np.mean([len(own) for own in entries])
+    title = f"Milliseconds of a step; {size:,.0f} keys in a subset, k {K}, {BEAMS} queries a sentence."
+    head = ("engine", "set-up of a sentence", "1 sentence", f"{len(chosen)} sentences", f"recall@{K}")
 
-    ways: dict[str, Callable[[list[int]], Search]] = {}
+    engines: dict[str, Callable[[list[int]], Search]] = {}
     for recipe in ("PCA128,PQ64x4,Refine(keys)", "PCA128,PQ64x4", "PQ64", "PQ64,Refine(keys)"):
         index = coded(store.keys, exact, recipe)
-        ways[f"faiss, {recipe}"] = partial(ours, index, sentences)
+        engines[f"faiss, {recipe}"] = partial(ours, index, sentences)
         if recipe == "PQ64":
-            ways["torch, gather and sum, PQ64"] = partial(gather_and_sum, index, entries)
-            ways["torch, embedding bag, PQ64"] = partial(embedding_bag, index, entries)
-    ways["torch, one product, float16 keys (GPU path)"] = partial(product, exact, entries)
-    for name, make in ways.items():
-        report(name, make, queries, rows, wanted, len(chosen))
+            engines["torch, gather and sum, PQ64"] = partial(gather_and_sum, index, entries)
+            engines["torch, embedding bag, PQ64"] = partial(embedding_bag, index, entries)
+    engines["torch, one product, float16 keys (GPU path)"] = partial(product, exact, entries)
+    lines = [(name, *measured(make, queries, rows, wanted, len(chosen))) for name, make in engines.items()]
+    write_figures(arguments.into, {"subset-engines": f"{title}\n\n{markdown(head, lines)}"})
 
 
-def report(
-    name: str,
+def measured(
     make: Callable[[list[int]], Search],
     queries: Tensor,
     rows: Tensor,
     wanted: NDArray[np.int64],
     count: int,
-) -> None:
-    """Print what one way costs, and how much it finds."""
+) -> tuple[str, ...]:
+    """What one engine costs, and how much it finds."""
     started = time.perf_counter()
     search = make(list(range(count)))
     set_up = 1000 * (time.perf_counter() - started) / count
@@ -87,7 +93,7 @@ def report(
     )
     found = search(queries, rows)
     recall = np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), wanted.tolist(), strict=True)])
-    print(f"{name:<44} {set_up:>8.2f} {one:>11.2f} {many:>13.1f} {recall:>7.3f}")
+    return f"{set_up:.2f}", f"{one:.2f}", f"{many:.1f}", f"{recall:.3f}"
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -99,7 +105,7 @@ def timed(work: Callable[[], object]) -> float:
 def coded(keys: NDArray[np.float16], exact: SubsetIndex, recipe: str) -> SubsetIndex:
     """The keys as codes."""
     codec = KeyCodec(keys.shape[1], "l2", recipe.removesuffix(REFINE_KEYS))
-    sample = np.sort(np.random.default_rng(0).choice(len(keys), SAMPLE, replace=False))
+    sample = np.sort(np.random.default_rng(0).choice(len(keys), min(SAMPLE, len(keys)), replace=False))
     codec.train(torch.from_numpy(keys[sample].astype(np.float32)))
     step = 1 << 16
     starts = range(0, len(keys), step)

@@ -3,8 +3,8 @@
     python benchmarks/tuning.py --folder results/tuning
 
 A datastore of the demo's text is tuned on held-out verses; then a coarse grid of settings is decoded on the same ones.
-Last, what it costs and saves not to search where the model is sure, on other verses; with `--only-sure` nothing but
-that, with the datastore's own settings.
+With `--only-thresholds` something else: what it costs and saves not to search where the model is confident, on other
+verses, with the datastore's own settings.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from figures import markdown, write_figures
 from rounds import rates, ratios
 
 from knn_seq import Datastore, Translator
@@ -33,7 +34,7 @@ from knn_seq.tune import tune
 K = (4, 16, 64)
 TEMPERATURES = (0.125, 0.25, 0.5, 1.0)  # times the median distance
 WEIGHTS = (0.25, 0.45, 0.65, 0.85)
-SURE = (0.99, 0.95, 0.9, 0.8)
+THRESHOLDS = (0.99, 0.95, 0.9, 0.8)
 SPEED_SENTENCES, ROUNDS = 64, 5
 
 
@@ -41,22 +42,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("results/tuning"))
     parser.add_argument("--store", type=Path, help="a datastore of the demo's training text that is there already")
-    parser.add_argument("--only-sure", action="store_true", help="measure nothing but what `--sure` costs and saves")
+    parser.add_argument("--only-thresholds", action="store_true", help="measure `--confidence-threshold` instead")
+    parser.add_argument("--sentences", type=int, default=TRAINING_SENTENCES, help="of the datastore")
+    parser.add_argument("--into", type=Path, help="a page with a place for the table")
     parser.add_argument("--verses", type=int, default=200, help="of the dev set")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
 
     corpus = load_demo_corpus()
     if arguments.store is None:
-        write_tsv(arguments.folder / "train.tsv", corpus.train[:TRAINING_SENTENCES])
+        write_tsv(arguments.folder / "train.tsv", corpus.train[: arguments.sentences])
         Datastore.build(arguments.folder / "store", MODEL, arguments.folder / "train.tsv")
     store = Datastore(arguments.store or arguments.folder / "store")
     translator = Translator(store, beam_size=1)
     dev = corpus.dev[: arguments.verses]
     sources, targets = [pair.source for pair in dev], [pair.target for pair in dev]
     test = [pair.source for pair in corpus.test], [pair.target for pair in corpus.test]
-    if arguments.only_sure:
-        print_sure(cost_of_being_sure(translator, {}, *test))
+    if arguments.only_thresholds:
+        test = test[0][: arguments.verses], test[1][: arguments.verses]
+        write_figures(arguments.into, {"confidence-threshold": thresholds(translator, *test)})
         return
     translator.translate(sources[:32])  # what only the first batch pays
 
@@ -76,7 +80,6 @@ def main() -> None:
             progress.update(1)
     seconds = (time.perf_counter() - start) / len(points)
 
-    sure = cost_of_being_sure(translator, tuning.chosen, *test)
     fine = len(tuning.surfaces[0].grid)
     best, *at = max(results)
     report = {
@@ -90,33 +93,35 @@ def main() -> None:
         "best_of_coarse_grid": {"k": at[0], "temperature": at[1], "weight": at[2], "bleu": best},
         "difference": tuning.best.score - best,
         "coarse_grid": results,
-        "sure": sure,
     }
     (arguments.folder / "tuning.json").write_text(json.dumps(report, indent=2))
-    print(
-        f"{fine:,} points in {tuning_seconds:.0f} s, {report['times_faster']:.0f} times as fast as to decode each "
-        f"({seconds:.1f} s). The best of {len(points)} decoded points: {best:.2f} BLEU at k {at[0]}, temperature "
-        f"{at[1]:g}, weight {at[2]:g}; the tuned one: {tuning.best.score:.2f}, {report['difference']:+.2f}."
+    head = (
+        "verses",
+        "points",
+        "tuning, s",
+        "decoding one point, s",
+        "times faster",
+        "BLEU of the choice",
+        "best decoded",
     )
-    print_sure(sure)
+    row = (
+        *(f"{number:,}" for number in (len(dev), fine)),
+        *(f"{number:,.1f}" for number in (tuning_seconds, seconds)),
+        *(f"{report['times_faster']:,.0f}", f"{tuning.best.score:.2f}", f"{best:.2f}"),
+    )
+    title = f"{len(store):,} entries, greedy; the best is of {len(points)} settings that were decoded one by one."
+    write_figures(arguments.into, {"tuning": f"{title}\n\n{markdown(head, [row])}"})
 
 
-def print_sure(sure: dict[str, dict[str, Any]]) -> None:
-    """One line for each threshold."""
-    for name, figures in sure.items():
-        print(f"{name}: {figures['bleu']:.2f} BLEU, {figures['of_base']} of the model's speed")
-
-
-def cost_of_being_sure(
-    translator: Translator, chosen: dict[str, Any], sources: list[str], references: list[str]
-) -> dict[str, dict[str, Any]]:
+def thresholds(translator: Translator, sources: list[str], references: list[str]) -> str:
     """BLEU, and speed over the model alone, without a threshold and with some."""
-    systems = {"the model alone": {"weight": 0.0}, "always searched": chosen}
-    systems |= {f"sure {threshold:g}": {**chosen, "sure": threshold} for threshold in SURE}
+    systems: dict[str, dict[str, Any]] = {"the model alone": {"weight": 0.0}, "none: always searched": {}}
+    systems |= {f"{threshold:g}": {"confidence_threshold": threshold} for threshold in THRESHOLDS}
     scores = {name: bleu(translator.translate(sources, **own), references).value for name, own in systems.items()}
     few = sources[:SPEED_SENTENCES]
     measured = rates({name: partial(tokens, translator, few, own) for name, own in systems.items()}, ROUNDS)
-    return {name: {"bleu": scores[name], "of_base": str(ratio)} for name, ratio in ratios(measured).items()}
+    rows = [(name, f"{scores[name]:.2f}", str(ratio)) for name, ratio in ratios(measured).items()]
+    return markdown(("confidence threshold", "BLEU", "speed / model alone"), rows)
 
 
 def tokens(translator: Translator, sources: list[str], settings: dict[str, Any]) -> int:

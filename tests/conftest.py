@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import knn_seq  # noqa: F401  # before torch is imported: it says how threads wait
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from tiny_models import make_network, number_line, number_tokenizer
 
-import numpy as np  # noqa: E402, I001
-import pytest  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
-from tiny_models import make_network, number_line, number_tokenizer  # noqa: E402
-
-from knn_seq.cli.main import main  # noqa: E402
-from knn_seq.datastore import Datastore  # noqa: E402
+from knn_seq.cli.main import main
+from knn_seq.datastore import Datastore
 
 # Tests end alike on every machine, however busy; `pytest --hypothesis-profile=default` looks for new examples.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

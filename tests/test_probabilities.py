@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from tiny_models import DECODER_ONLY, END, NETWORKS, VOCABULARY, make_model
+from tiny_models import DECODER_ONLY, END, NETWORKS, make_model, number_pairs, number_store_of
 
-from knn_seq.build import build_datastore
 from knn_seq.combine.fixed import FixedCombiner
-from knn_seq.corpus import open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.decoding.step import KnnBatch
-from knn_seq.models import TokenPair, load_model
-from knn_seq.models.decoding_hook import steering
+from knn_seq.models import Source, TokenPair, load_model
+from knn_seq.models.decoding_hook import decoding_hook
 from knn_seq.retrieve.full import FullRetriever
-from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings
+from knn_seq.settings import ModelSettings, SearchSettings
 
 KEY_MODULES = {
     "marian": "model.decoder.layers.1.fc1",
@@ -70,10 +70,10 @@ class Reference:
         query, log_probs = self.run(source, generated)
         distances = ((np.stack(self.keys) - query) ** 2).sum(axis=1)
         nearest = np.argsort(distances)[:K]
-        votes = np.exp(-(distances[nearest] - distances[nearest[0]]) / self.temperature)
+        similarities = np.exp(-(distances[nearest] - distances[nearest[0]]) / self.temperature)
         p_knn = np.zeros_like(log_probs)
-        for vote, entry in zip(votes / votes.sum(), nearest, strict=True):
-            p_knn[self.values[entry]] += vote
+        for probability, entry in zip(similarities / similarities.sum(), nearest, strict=True):
+            p_knn[self.values[entry]] += probability
         return WEIGHT * p_knn + (1 - WEIGHT) * np.exp(log_probs)
 
 
@@ -81,18 +81,18 @@ def check_every_step(model, key_module, store, pairs, sources, mode):
     temperature = float(np.median(np.var(store.keys.astype(np.float64), axis=0)) * store.keys.shape[1])
     reference = Reference(model.network, getattr(model, "prefix", None), key_module, pairs, temperature)
     settings = SearchSettings(k=K, temperature=temperature, weight=WEIGHT)
-    retriever = FullRetriever.open(store, settings)
+    retriever = FullRetriever.open(store, model, settings)
     seen = []
 
     class Recorder(KnnBatch):
         def __call__(self, step):
-            seen.append(step)
+            seen.append(replace(step, log_probs=None))
             return super().__call__(step)
 
     torch.manual_seed(1)
-    steer = Recorder(retriever, FixedCombiner(settings), settings, sources)
+    recorder = Recorder(retriever, FixedCombiner(), settings, [Source("", source) for source in sources])
     read = []  # what the search reads, step by step
-    with steering(model.network, model.key_hook, steer, len(sources)):
+    with decoding_hook(model.network, model.key_hook, recorder, len(sources), search_normalises=False):
         handle = model.network.register_forward_hook(
             lambda network, inputs, output: read.append(output.logits[:, -1].clone())
         )
@@ -113,25 +113,14 @@ def check_every_step(model, key_module, store, pairs, sources, mode):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """A datastore for each tiny model, built the usual way from text."""
-    folder = tmp_path_factory.mktemp("stores")
-    generator = np.random.default_rng(3)
-    # No source is short enough to be there twice: two entries at the same distance would have no order.
-    pairs = [
-        tuple([*generator.integers(8, VOCABULARY, generator.integers(3, 8)).tolist(), END] for _ in range(2))
-        for _ in range(40)
-    ]
-    text = "".join(f"{' '.join(map(str, s[:-1]))}\t{' '.join(map(str, t[:-1]))}\n" for s, t in pairs)
-    (folder / "train.tsv").write_text(text)
+    """A datastore for each tiny model, and what it was built from."""
     made = {}
 
     def make(kind):
         if kind not in made:
             model = make_model(kind)
-            settings = BuildSettings(key_dtype="float32", index_recipe="Flat", calibration_sentences=0, batch_tokens=64)
-            build_datastore(folder / kind, model, open_corpus(folder / "train.tsv"), settings)
-            made[kind] = model, Datastore(folder / kind)
-        return (*made[kind], pairs)
+            made[kind] = model, number_store_of(model, tmp_path_factory.mktemp(kind))
+        return (*made[kind], number_pairs())
 
     return make
 
@@ -164,10 +153,10 @@ def test_every_step_of_the_firefox_model_equals_the_reference(mode, tmp_path):
         ("Viu Deus que a luz era boa.", "And God saw the light, that it was good."),
     ]
     (tmp_path / "train.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in texts))
-    settings = BuildSettings(key_dtype="float32", index_recipe="Flat", calibration_sentences=0)
-    build_datastore(tmp_path / "store", model, open_corpus(tmp_path / "train.tsv"), settings)
+    options = {"key_dtype": "float32", "index_recipe": "Flat", "calibration_sentences": 0}
+    store = Datastore.build(tmp_path / "store", model, tmp_path / "train.tsv", **options)
     sources, targets = zip(*texts, strict=True)
     pairs = list(zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True))
     wanted = model.tokenizer.encode_sources(["Deus viu a luz.", "A terra era boa, e houve luz no céu."])
     module = model.network.get_decoder().layers[-1].fc1
-    check_every_step(model, module, Datastore(tmp_path / "store"), pairs, wanted, mode)
+    check_every_step(model, module, store, pairs, wanted, mode)

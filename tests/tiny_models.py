@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import tokenizers
 import torch
 import transformers
 
+from knn_seq.datastore import Datastore
 from knn_seq.models import Model, PairTokenizer
 from knn_seq.models.decoder_only import DecoderOnlyModel
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
@@ -162,3 +164,21 @@ def number_line(generator: np.random.Generator) -> str:
     """A line of a TSV file: two sides of random numbers."""
     sides = (generator.integers(4, VOCABULARY, generator.integers(1, 9)) for _ in range(2))
     return "\t".join(" ".join(map(str, side)) for side in sides) + "\n"
+
+
+def number_pairs(count: int = 40, seed: int = 3) -> list[tuple[list[int], list[int]]]:
+    """Token pairs.  No source is short enough to be there twice: entries at the same distance would have no order."""
+    generator = np.random.default_rng(seed)
+
+    def side() -> list[int]:
+        return [*generator.integers(8, VOCABULARY, generator.integers(3, 8)).tolist(), END]
+
+    return [(side(), side()) for _ in range(count)]
+
+
+def number_store_of(model: Model, folder: Path) -> Datastore:
+    """A datastore of those pairs in a folder, built the usual way from text."""
+    text = "".join("\t".join(" ".join(map(str, side[:-1])) for side in pair) + "\n" for pair in number_pairs())
+    (folder / "train.tsv").write_text(text)
+    options = {"key_dtype": "float32", "index_recipe": "Flat", "calibration_sentences": 0, "batch_tokens": 64}
+    return Datastore.build(folder / "store", model, folder / "train.tsv", **options)

@@ -7,7 +7,7 @@ import struct
 import subprocess
 
 import pytest
-from it_text import PACKAGES, Phrase, catalogs, cleaned, phrases_of, unique
+from it_text import PACKAGES, Phrase, catalogs, cleaned, package_list, phrases_of, unique
 
 
 def catalog_bytes(messages):
@@ -113,3 +113,8 @@ def test_the_brazilian_catalogs_of_a_package_are_read(tmp_path, capsys):
 
 def test_packages_are_named_once():
     assert len(PACKAGES) == len(set(PACKAGES)) == 600
+
+
+def test_packages_are_listed_once_and_in_order():
+    assert package_list(["q=2", "p=1-2", "q=2"]) == "p=1-2 q=2"
+    assert all(len(line) <= 120 for line in package_list(f"package-{i}=1" for i in range(99)).splitlines())

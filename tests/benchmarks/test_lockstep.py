@@ -64,12 +64,12 @@ def test_a_twin_has_the_same_weights_and_hooks_of_its_own():
     sources, decoding = [[5, 9, 2], [7, 2]], DecodingSettings(beam_size=2, max_length=4)
     steps = []
 
-    def steer(step):
+    def step_hook(step):
         steps.append(step)
         return torch.log_softmax(-step.log_probs, dim=-1)
 
     expected = model.generate(sources, decoding)
     assert other.generate(sources, decoding) == expected
-    assert other.generate(sources, decoding, steer) != expected
+    assert other.generate(sources, decoding, step_hook) != expected
     assert steps
     assert model.generate(sources, decoding) == expected

@@ -4,7 +4,8 @@ import json
 
 import pytest
 import results
-from results import BEGIN, END, Amounts, Domain, Kept, bytes_of, packages_of, quality, section, table, with_figures
+from results import Amounts, Domain, Kept, bytes_of
+from results_tables import STEPS, quality, section
 
 from knn_seq import KnnSeqError
 from knn_seq.corpus import SentencePair, open_corpus
@@ -30,14 +31,6 @@ def test_figures_of_another_text_are_refused(tmp_path):
         kept.require_same(("it", "run"), {"text": "b"})
 
 
-def test_figures_are_put_between_the_marks():
-    page = with_figures(f"before\n{BEGIN}\nold\n{END}\nafter\n", "new")
-    assert page == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
-    assert with_figures(page, "new") == page
-    with pytest.raises(KnnSeqError, match="no place for figures"):
-        with_figures(f"{END} {BEGIN}", "new")
-
-
 def test_scores_are_shown_with_difference_and_significance():
     figures = {
         "scores": {
@@ -59,23 +52,11 @@ def test_scores_are_shown_with_difference_and_significance():
     assert subset[1] == "29.50 (-0.50, p = 0.250)"
 
 
-def test_tables_are_markdown():
-    assert table([["a", "b"], ["c", "1"]]) == "| a | b |\n| --- | ---: |\n| c | 1 |"
-
-
 def test_bytes_of_folders_and_of_nothing(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "one").write_bytes(b"123")
     (tmp_path / "two").write_bytes(b"12")
     assert (bytes_of(tmp_path), bytes_of(tmp_path / "two"), bytes_of(tmp_path / "none")) == (5, 2, 0)
-
-
-def test_packages_are_in_the_third_column(tmp_path):
-    text = tmp_path / "it.tsv"
-    text.write_text("a\tb\tq=2\nc\td\tp=1\ne\tf\tp=1\n")
-    assert packages_of(text) == ["p=1", "q=2"]
-    text.write_text("a\tb\n")
-    assert packages_of(text) == []
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +94,7 @@ def test_every_system_is_measured(measure):
     }
     assert figures["tuned"]["full, the paper's index"]["index"] == "paper"
     assert all(len(rounds) == 2 for rounds in figures["tokens_per_second"].values())
-    assert {*results.STEPS.values(), "the paper's index", "subsets", "memory"} <= figures["seconds"].keys()
+    assert {*STEPS.values(), "the paper's index", "subsets", "memory"} <= figures["seconds"].keys()
     assert all(figures["store"]["bytes"][part] > 0 for part in ("keys", "index", "the paper's index", "subsets"))
 
 
@@ -124,6 +105,6 @@ def test_what_was_measured_is_not_measured_again(measure):
 
 
 def test_a_section_names_every_system_and_part(measure):
-    text = section("it", measure() | {"packages": ["p=1", "q=2"], "machine": results.machine()})
-    for name in (*results.SYSTEMS, *results.STEPS.values(), "subsets", "The 2 packages", "p=1 q=2"):
+    text = section(measure())
+    for name in (*results.SYSTEMS, *STEPS.values(), "subsets", "IVF4,PQ4x4, nprobe 32"):
         assert name in text

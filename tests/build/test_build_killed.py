@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory, save_model):
 
 
 @pytest.mark.parametrize(("place", "count"), PLACES, ids=lambda value: str(value).rsplit(":")[-1])
-def test_a_killed_build_goes_on(place, count, undisturbed, tmp_path):
+def test_a_killed_build_resumes(place, count, undisturbed, tmp_path):
     model, corpus, wanted = undisturbed
     assert build(tmp_path / "store", model, corpus, place, count) == -signal.SIGKILL
     with pytest.raises(Exception, match=r"not complete|not a datastore"):

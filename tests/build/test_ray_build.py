@@ -18,19 +18,20 @@ from tiny_models import number_line
 
 import knn_seq.build.keys as keys_step
 import knn_seq.index.budget as budget
-from knn_seq import Datastore, KnnSeqError
+from knn_seq import Datastore
 from knn_seq.build import build_datastore
 from knn_seq.build.index import add_index
 from knn_seq.corpus import open_corpus
+from knn_seq.errors import KnnSeqError, ModelMismatch
 from knn_seq.index import open_index
 from knn_seq.models import load_model
-from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings
+from knn_seq.settings import BuildSettings, ModelSettings
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.flat import open_flat
 
 ray = pytest.importorskip("ray", reason="LOUD: Ray is not installed, so builds on a cluster are not tested")
 
-SETTINGS = {"index": "Flat", "shard_tokens": 1500, "batch_tokens": 200, "calibration_sentences": 0}
+SETTINGS = {"index_recipe": "Flat", "shard_tokens": 1500, "batch_tokens": 200, "calibration_sentences": 0}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def corpus(tmp_path_factory):
 def undisturbed(tmp_path_factory, save_model, corpus):
     """What this process makes alone, with sentence vectors."""
     path = tmp_path_factory.mktemp("local") / "store"
-    return Datastore.build(path, save_model(), corpus, sentences="encoder", quiet=True, **SETTINGS)
+    return Datastore.build(path, save_model(), corpus, sentence_search="encoder", **SETTINGS)
 
 
 def marks(store: Path) -> dict[str, int]:
@@ -66,13 +67,13 @@ def marks(store: Path) -> dict[str, int]:
 def finished(monkeypatch):
     """When each shard of the builds of a test was finished, as it is just before the keys are published."""
     seen = {}
-    restore = keys_step._restore
+    finish = keys_step._finish_shards
 
     def spy(pieces, writer, vectors):
         seen.update(marks(pieces[0].store))
-        restore(pieces, writer, vectors)
+        finish(pieces, writer, vectors)
 
-    monkeypatch.setattr(keys_step, "_restore", spy)
+    monkeypatch.setattr(keys_step, "_finish_shards", spy)
     return seen
 
 
@@ -85,7 +86,7 @@ def assert_same(got: Datastore, wanted: Datastore) -> None:
     assert got.manifest.to_dict() == wanted.manifest.to_dict()
     assert {path.name for path in got.path.rglob("*")} == {path.name for path in wanted.path.rglob("*")}
     queries = wanted.keys[::97].astype(np.float32)
-    near, there = (open_index(store, SearchSettings()).search(queries, 8) for store in (got, wanted))
+    near, there = (open_index(store).search(queries, 8) for store in (got, wanted))
     assert (near.ids == there.ids).all()
     assert (near.distances == there.distances).all()
 
@@ -96,7 +97,7 @@ def test_any_number_of_workers_makes_the_same_datastore(
 ):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")  # workers live elsewhere: paths must mean the same there
-    options = {"engine": "ray", "workers": workers, "sentences": "encoder", "quiet": True}
+    options = {"engine": "ray", "workers": workers, "sentence_search": "encoder"}
     store = Datastore.build("../store", save_model(), corpus, **options, **SETTINGS)
     assert_same(store, undisturbed)
 
@@ -108,8 +109,8 @@ def killed_worker():
 
     def watch(store: Path, result: dict) -> None:
         while not stop.wait(0.002):
-            begun = [path.parent for path in store.glob("keys.shards/*/progress.json")]
-            working = [shard for shard in begun if not (shard / "finished.json").exists()]
+            started = [path.parent for path in store.glob("keys.shards/*/progress.json")]
+            working = [shard for shard in started if not (shard / "finished.json").exists()]
             if marks(store) and working:
                 result["finished"] = marks(store)
                 result["pid"] = int((working[-1] / ".lock").read_text().split()[1])
@@ -132,7 +133,7 @@ def test_a_killed_worker_costs_its_last_batches(
     cluster, killed_worker, finished, undisturbed, corpus, save_model, tmp_path
 ):
     killed = killed_worker(tmp_path / "store")
-    options = {"engine": "ray", "workers": 2, "sentences": "encoder", "checkpoint_seconds": 0, "quiet": True}
+    options = {"engine": "ray", "workers": 2, "sentence_search": "encoder", "checkpoint_seconds": 0}
     store = Datastore.build(tmp_path / "store", save_model(), corpus, **SETTINGS, **options)
     assert killed["pid"] != os.getpid()
     assert not Path(f"/proc/{killed['pid']}").exists()
@@ -142,17 +143,15 @@ def test_a_killed_worker_costs_its_last_batches(
     assert_same(store, undisturbed)
 
 
-def test_a_killed_driver_goes_on(cluster, finished, undisturbed, corpus, save_model, tmp_path):
-    """The driver has a Ray of its own, which must end with it; the build goes on at once, on Ray or without."""
+def test_a_killed_driver_is_resumed(cluster, finished, undisturbed, corpus, save_model, tmp_path):
+    """The driver has a Ray of its own, which must end with it; the build resumes, on Ray or without."""
     store = tmp_path / "store"
-    options = ["--index", "Flat", "--shard-tokens", 1500, "--batch-tokens", 200, "--sentences", "encoder"]
+    options = ["--index-recipe", "Flat", "--shard-tokens", 1500, "--batch-tokens", 200, "--sentence-search", "encoder"]
     command = ["build", store, "--model", save_model(), "--corpus", corpus, "--engine", "ray", "--workers", 2, *options]
+    command = [sys.executable, "-m", "knn_seq.cli.main", *map(str, command)]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "knn_seq.cli.main", *map(str, command)],
-        env={**environment, "KNN_SEQ_TEST": str(tmp_path)},
-        stderr=subprocess.DEVNULL,
-    )
+    environment["KNN_SEQ_TEST"] = str(tmp_path)
+    driver = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
         while not marks(store):
             assert driver.poll() is None, "the build ended before it was killed"
@@ -162,12 +161,17 @@ def test_a_killed_driver_goes_on(cluster, finished, undisturbed, corpus, save_mo
         driver.wait()
     before = marks(store)
     assert not (store / "keys.h5").exists()
-    shutil.copytree(store, tmp_path / "copy")
+    for copy in ("copy", "other copy"):
+        shutil.copytree(store, tmp_path / copy)
     for path, engine in ((store, {"engine": "ray", "workers": 2}), (tmp_path / "copy", {"engine": "local"})):
         finished.clear()
-        settings = {**SETTINGS, "calibration_sentences": 256, "sentences": "encoder", **engine}
-        got = Datastore.build(path, save_model(), corpus, quiet=True, **settings)
+        settings = {**SETTINGS, "calibration_sentences": 256, "sentence_search": "encoder", **engine}
+        Datastore.build(path, save_model(), corpus, **settings)
         assert before.items() <= finished.items()
+    command[4] = str(tmp_path / "other copy")  # which the same command completes, again with a Ray of its own
+    assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
+    for path in (store, tmp_path / "copy", tmp_path / "other copy"):
+        got = Datastore(path)
         got.manifest.build["calibration_sentences"], got.manifest.defaults = 0, undisturbed.manifest.defaults
         assert_same(got, undisturbed)
     last = time.monotonic() + 60
@@ -188,20 +192,18 @@ def processes_with(mark: str) -> list[str]:
     return found
 
 
-def test_parts_that_workers_filled_are_the_index_in_one(cluster, number_store, tmp_path, monkeypatch):
+def test_parts_that_workers_filled_are_the_index_built_at_once(cluster, number_store, tmp_path, monkeypatch):
     keys = np.random.default_rng(0).standard_normal((20_000, 16)).astype(np.float16)
     store = store_of_keys(tmp_path / "store", number_store, keys)
-    recipes = ("PCA8,IVF16,PQ4x4fsr,Refine(keys)", "IVF16,SQ8")
-    for recipe in recipes:
-        add_index(store.path, recipe, f"{recipes.index(recipe)}-whole", quiet=True)
+    recipes = {"refined": "PCA8,IVF16,PQ4x4fsr,Refine(keys)", "quantized": "IVF16,SQ8"}
+    for name, recipe in recipes.items():
+        add_index(store.path, BuildSettings(index_recipe=recipe), f"{name}-at-once")
     monkeypatch.setattr(budget, "PART_ENTRIES", 3000)
-    for recipe in recipes:
-        name = f"{recipes.index(recipe)}-parts"
-        add_index(store.path, recipe, name, quiet=True, engine="ray", workers=2)
-        files = [
-            store.path / "index" / f"{recipes.index(recipe)}-{kind}" / "index.faiss" for kind in ("whole", "parts")
-        ]
-        assert files[0].read_bytes() == files[1].read_bytes(), recipe
+    for name, recipe in recipes.items():
+        add_index(store.path, BuildSettings(index_recipe=recipe, engine="ray", workers=2), f"{name}-in-parts")
+        folders = [store.path / "index" / f"{name}-{how}" for how in ("at-once", "in-parts")]
+        one, other = ((folder / "index.faiss").read_bytes() for folder in folders)
+        assert one == other, recipe
     assert not list((store.path / "index").glob(".*"))
 
 
@@ -211,15 +213,14 @@ def test_a_model_that_workers_cannot_see_is_named(cluster, corpus, save_model, t
     shutil.move(tmp_path / "model", tmp_path / "moved")
     settings = BuildSettings(engine="ray", workers=1, **SETTINGS)
     with pytest.raises(KnnSeqError, match=str(tmp_path / "model")):
-        build_datastore(tmp_path / "store", model, open_corpus(corpus), settings, quiet=True)
+        build_datastore(tmp_path / "store", model, open_corpus(corpus), settings)
     shutil.copytree(save_model("marian", 1), tmp_path / "model")
-    with pytest.raises(KnnSeqError, match="is another one than where the build was started"):
-        build_datastore(tmp_path / "store", model, open_corpus(corpus), settings, quiet=True)
+    with pytest.raises(ModelMismatch, match="is another one than where the build was started"):
+        build_datastore(tmp_path / "store", model, open_corpus(corpus), settings)
     assert DatastoreFolder(tmp_path / "store").manifest.unfinished_step() == "keys"
 
 
 def test_no_worker_lives_longer_than_its_build(cluster):
-
     last = time.monotonic() + 30
     while cluster.available_resources().get("CPU") != cluster.cluster_resources()["CPU"]:
         assert time.monotonic() < last, "workers hold CPUs after their build"

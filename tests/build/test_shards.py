@@ -23,7 +23,7 @@ def ragged(lengths) -> Ragged:
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 2000))
-def test_shards_hold_whole_sentences_in_order_and_about_as_many_tokens(lengths, tokens):
+def test_shards_hold_sentences_in_order_and_about_equally_many_tokens(lengths, tokens):
     shards = cut_shards(ragged(lengths), tokens)
     assert [shard.number for shard in shards] == list(range(len(shards)))
     assert [i for shard in shards for i in shard.sentences] == list(range(len(lengths)))
@@ -42,7 +42,7 @@ def test_shards_hold_whole_sentences_in_order_and_about_as_many_tokens(lengths, 
     [(1000, LEAST_TOKENS), (40 * LEAST_TOKENS, 40 * LEAST_TOKENS // 32), (100 * MOST_TOKENS, MOST_TOKENS)],
 )
 def test_their_size_follows_from_that_of_the_corpus(tokens, size):
-    """A few shards of a small corpus, some for every worker of a middling one, and none that takes hours."""
+    """A few shards of a small corpus, some for every worker of a larger one, and none that takes hours."""
     sentences = np.full(tokens // 1000, 1000)
     fake = Ragged(np.broadcast_to(np.int32(0), (int(sentences.sum()),)), np.concatenate([[0], np.cumsum(sentences)]))
     shards = cut_shards(fake)
@@ -67,18 +67,18 @@ def test_rows_that_a_neighbour_overwrote_are_restored(tmp_path, monkeypatch, bor
     """What a network file system may do to rows at the border of two shards is done here by hand."""
     monkeypatch.setattr(shard_files, "BORDER_BYTES", border)
     keys = np.random.default_rng(0).standard_normal((100, 8)).astype(np.float16)
-    reach = min(max(border // 16, 1), 50)
+    count = min(max(border // 16, 1), 50)
     writer, _ = KeyWriter.open_or_create(tmp_path / "keys.h5", keys.shape, keys.dtype)
     for number, rows in enumerate((range(50), range(50, 100))):
-        kept = tmp_path / f"{number}.h5"
-        with ShardWriter(tmp_path / "keys.h5", rows, kept, begun=False) as shard:
+        borders = tmp_path / f"{number}.h5"
+        with ShardWriter(tmp_path / "keys.h5", rows, borders, resume=False) as shard:
             for start in (rows.start + 20, rows.start, rows.start + 40):  # in any order
                 stop = min(start + 20, rows.stop) if start == rows.start + 20 else min(start + 20, rows.start + 50)
                 shard.write(start, keys[start:stop])
             shard.sync()
-        with ShardWriter(tmp_path / "keys.h5", rows, kept, begun=True) as shard:  # goes on after a kill
+        with ShardWriter(tmp_path / "keys.h5", rows, borders, resume=True) as shard:  # after a kill
             shard.write(rows.start + 5, keys[rows.start + 5 : rows.start + 10])
-    writer.write(50 - reach, np.zeros((2 * reach, 8), np.float16))  # both lost what they wrote beside each other
+    writer.write(50 - count, np.zeros((2 * count, 8), np.float16))  # both lost what they wrote beside each other
     for number in range(2):
         restore_borders(tmp_path / f"{number}.h5", writer)
     writer.finish()

@@ -1,4 +1,4 @@
-"""What subset search needs is made along with the keys, once, and survives being killed."""
+"""What subset search needs is made together with the keys, once, and survives being killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACES = [
     ("encoder", "knn_seq.build.subset:store_codes", 1),
     ("encoder", "knn_seq.build.codes:_encode", 1),
     ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 3),
-    ("encoder", "knn_seq.build.sentences:_whiten", 1),
+    ("encoder", "knn_seq.build.sentence_vectors:_whiten", 1),
     ("encoder", "knn_seq.sentences.whitening/Whitening:apply", 1),
     ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 4),
     ("encoder", "knn_seq.build.sentences:build_index", 1),
@@ -38,21 +38,21 @@ def undisturbed(tmp_path_factory, save_model):
     corpus = folder / "train.tsv"
     corpus.write_text("".join(number_line(generator) for _ in range(300)))
     stores = {}
-    for sentences in ("encoder", "bm25"):
-        assert build(folder / sentences, save_model(), corpus, sentences=sentences, codes="PQ16x4") == 0
-        stores[sentences] = Datastore(folder / sentences)
+    for search in ("encoder", "bm25"):
+        assert build(folder / search, save_model(), corpus, sentence_search=search, codes="PQ16x4") == 0
+        stores[search] = Datastore(folder / search)
     return save_model(), corpus, stores
 
 
-@pytest.mark.parametrize(("sentences", "place", "count"), PLACES, ids=lambda value: str(value).rsplit(":")[-1])
-def test_a_killed_build_goes_on(sentences, place, count, undisturbed, tmp_path):
+@pytest.mark.parametrize(("search", "place", "count"), PLACES, ids=lambda value: str(value).rsplit(":")[-1])
+def test_a_killed_build_resumes(search, place, count, undisturbed, tmp_path):
     model, corpus, stores = undisturbed
-    options = {"sentences": sentences, "codes": "PQ16x4"}
+    options = {"sentence_search": search, "codes": "PQ16x4"}
     assert build(tmp_path / "store", model, corpus, place, count, **options) == -signal.SIGKILL
     assert build(tmp_path / "store", model, corpus, **options) == 0
-    got, wanted = Datastore(tmp_path / "store"), stores[sentences]
+    got, wanted = Datastore(tmp_path / "store"), stores[search]
     assert got.manifest.subset == wanted.manifest.subset
-    for name in ("keys.h5", "codes.h5", *(["sentences.h5"] if sentences == "encoder" else [])):
+    for name in ("keys.h5", "codes.h5", *(["sentences.h5"] if search == "encoder" else [])):
         for dataset, rows in open_flat(wanted.path / name).items():
             np.testing.assert_array_equal(open_flat(got.path / name)[dataset], rows)
     loaded = load_model(wanted.model_settings)
@@ -62,7 +62,7 @@ def test_a_killed_build_goes_on(sentences, place, count, undisturbed, tmp_path):
     assert not list(got.path.glob(".*building")) + list(got.path.glob("*.partial"))
 
 
-def test_vectors_made_along_with_the_keys_are_those_made_alone(undisturbed):
+def test_vectors_made_together_with_the_keys_are_those_made_alone(undisturbed):
     _, _, stores = undisturbed
     store = stores["encoder"]
     model, whitening = load_model(store.model_settings), Whitening.load(store.path / "whitening.h5")
@@ -77,6 +77,6 @@ def test_the_encoder_reads_each_sentence_once(tmp_path, undisturbed):
     loaded = load_model(stores["encoder"].model_settings)
     read = []
     loaded.network.get_encoder().register_forward_hook(lambda module, inputs, output: read.append(len(output[0])))
-    options = {"calibration_sentences": 0, "batch_tokens": 200, "index": "Flat", "quiet": True}
-    Datastore.build(tmp_path / "store", loaded, corpus, sentences="encoder", **options)
+    options = {"calibration_sentences": 0, "batch_tokens": 200, "index_recipe": "Flat"}
+    Datastore.build(tmp_path / "store", loaded, corpus, sentence_search="encoder", **options)
     assert 300 <= sum(read) <= 310  # some more to find dimensions

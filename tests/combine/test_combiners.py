@@ -137,12 +137,12 @@ def test_the_weight_falls_with_the_distance_of_the_nearest():
     assert got.row_weights().tolist() == pytest.approx([0.8, 0.6, 0.0, 0.0, 0.8])
 
 
-def test_scaling_a_combination_is_another_interpolation_weight():
+def test_the_interpolation_weight_is_a_factor_of_lambda():
     distances = torch.tensor([[1.0, 2.0], [50.0, 90.0]])
     neighbours = Neighbours(distances, torch.tensor([[1, 2], [2, 2]]), torch.arange(4).view(2, 2))
     inputs = CombinerInputs(torch.zeros(2, 3), neighbours, torch.zeros(2, 2), torch.zeros(2, 0))
     for name in ("fixed", "distance"):
         combiner = COMBINERS.get(name)()
         full, third = (combiner.combine(inputs, SearchSettings(weight=weight)) for weight in (1.0, 0.3))
-        torch.testing.assert_close(full.scaled(0.3).row_weights(), third.row_weights())
+        torch.testing.assert_close(0.3 * full.row_weights(), third.row_weights())
         assert torch.equal(full.probabilities, third.probabilities)

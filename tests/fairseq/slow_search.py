@@ -1,4 +1,4 @@
-"""kNN-MT by the book: whole prefixes, dense distributions, one sentence at a time."""
+"""kNN-MT by the book: complete prefixes, dense distributions, one sentence at a time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def neighbour_distribution(query, keys, values, k, temperature, size):
     """p_kNN of a query, (size,)."""
     distances = ((keys.astype(np.float64) - query) ** 2).sum(axis=1)
     nearest = np.argsort(distances, kind="stable")[:k]
-    votes = np.exp(-(distances[nearest] - distances[nearest].min()) / temperature)
-    return np.bincount(values[nearest], votes / votes.sum(), minlength=size)
+    similarities = np.exp(-(distances[nearest] - distances[nearest].min()) / temperature)
+    return np.bincount(values[nearest], similarities / similarities.sum(), minlength=size)
 
 
 def mixture(model: SlowModel, source, keys, values, k, temperature, weight) -> Distribution:

@@ -113,7 +113,7 @@ def test_options_that_are_not_given_are_the_datastores_own(toy, build_store):
 @pytest.mark.parametrize("kind", ["encoder", "bm25"])
 def test_every_row_of_a_batch_searches_for_its_own_sentence(toy, build_store, networks, by_hand, dictionaries, kind):
     """Sentences of 1 to 14 words in one batch: they end, and leave it, one after the other."""
-    store = build_store(sentences=kind, codes="Flat", sentence_index="Flat")
+    store = build_store(sentence_search=kind, codes="Flat", sentence_index_recipe="Flat")
     datastore = Datastore(store)
     keys, values = entries(store)
     model, size = SlowModel(networks[0]), 6

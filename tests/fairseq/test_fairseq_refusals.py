@@ -51,7 +51,7 @@ def test_a_key_that_is_not_there(capsys, toy, build_store):
 
 def test_another_metric(capsys, toy, build_store):
     assert "searched by l2, not by ip" in refused(
-        capsys, toy, toy.models[0], *with_neighbours(build_store(), metric="ip")
+        capsys, toy, toy.models[0], *with_neighbours(build_store(), distance_metric="ip")
     )
 
 

@@ -8,7 +8,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
 from knn_seq.decoding.translation import Translation
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.evaluate import bleu, chrf, sentence_chrf
 from knn_seq.metrics import METRICS
 
@@ -52,10 +52,10 @@ def test_scores_and_p_values_are_those_of_sacrebleu(name, library):
 @pytest.mark.parametrize("name", ["bleu", "chrf"])
 def test_no_difference_is_not_significant(name):
     first = SYSTEMS["0.3"]
-    hopeless = ["1 2 3"] * len(first)  # nothing in common with the references: two systems with the score 0
+    unrelated = ["1 2 3"] * len(first)  # nothing in common with the references: two systems with the score 0
     scores = METRICS.get(name)().scores({"first": first, "same": list(first)}, REFERENCES, [])
     assert (scores["first"].p_value, scores["same"].p_value) == (None, 1.0)
-    scores = METRICS.get(name)().scores({"x": hopeless, "y": ["4 5"] * len(first)}, REFERENCES, [])
+    scores = METRICS.get(name)().scores({"x": unrelated, "y": ["4 5"] * len(first)}, REFERENCES, [])
     assert scores["y"].p_value == 1.0
 
 
@@ -85,5 +85,5 @@ def test_metrics_are_found_by_name():
         metric = METRICS.get(name)()
         metric.require()
         assert metric.name.lower() == name
-    with pytest.raises(KnnSeqError, match="'meteor': choose from bleu, chrf"):
+    with pytest.raises(InvalidSetting, match="'meteor': choose from bleu, chrf"):
         METRICS.get("meteor")

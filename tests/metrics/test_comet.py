@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, KnnSeqError, MissingLibrary, NotFound
 from knn_seq.metrics import METRICS
 from knn_seq.metrics.bootstrap import paired_bootstrap
 from knn_seq.metrics.comet import PYTHON, Comet
@@ -32,7 +32,7 @@ def python():
     try:
         comet = Comet(python=given)
         return comet.version and comet.python
-    except KnnSeqError as error:
+    except MissingLibrary as error:
         pytest.skip(f"COMET IS NOT TESTED: {error}  `make comet` makes one.")
 
 
@@ -112,14 +112,14 @@ class TestWhereItIs:
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     def test_nowhere(self):
-        with pytest.raises(KnnSeqError, match=r"There is no COMET: make an environment .* KNN_SEQ_COMET_PYTHON"):
+        with pytest.raises(MissingLibrary, match=r"There is no COMET: make an environment .* KNN_SEQ_COMET_PYTHON"):
             Comet().require()
 
     def test_a_python_without_it(self, monkeypatch, tmp_path):
-        with pytest.raises(KnnSeqError, match="There is no COMET in"):
+        with pytest.raises(MissingLibrary, match="There is no COMET in"):
             Comet(python=sys.executable).require()
         monkeypatch.setenv(PYTHON, str(tmp_path / "nothing"))
-        with pytest.raises(KnnSeqError, match=r"There is no COMET in .*nothing"):
+        with pytest.raises(MissingLibrary, match=r"There is no COMET in .*nothing"):
             Comet().require()
 
     def test_the_variable_and_the_argument(self, monkeypatch, tmp_path):
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_is_not_there_is_refused_before_anything_is_translated
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare.ckpt").write_text("")
     metric = Comet(name, python=str(with_version(tmp_path / "env")))
-    with pytest.raises(KnnSeqError, match=r"There is no COMET checkpoint|no hparams.yaml") as caught:
+    with pytest.raises((NotFound, DamagedFile), match=r"There is no COMET checkpoint|no hparams.yaml") as caught:
         metric.require()
     assert name.split("/")[-1] in str(caught.value)
 

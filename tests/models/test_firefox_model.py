@@ -103,7 +103,7 @@ def test_step_by_step_equals_teacher_forcing(model, targets, cut):
     ids, mask = pad([SOURCES[number % 3] for number in range(len(targets))], 0, CPU)
     target, _ = pad([[0, *target] for target in targets], 0, CPU)
     with torch.no_grad():
-        whole = model(ids, mask, target).logits
+        complete = model(ids, mask, target).logits
         encoded = model.get_encoder()(ids, mask)
         first = model(attention_mask=mask, encoder_outputs=encoded, decoder_input_ids=target[:, :cut], use_cache=True)
         parts, cache = [first.logits], first.past_key_values
@@ -112,7 +112,7 @@ def test_step_by_step_equals_teacher_forcing(model, targets, cut):
             parts.append(
                 model(decoder_input_ids=target[:, t : t + 1], encoder_outputs=encoded, past_key_values=cache).logits
             )
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.cat(parts, 1), complete, rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=20, deadline=None)
@@ -137,10 +137,10 @@ def test_position_beyond_the_first_table(model):
     target = torch.randint(1, VOCABULARY, (1, 700))
     ids = torch.tensor([[3, 0]])
     with torch.no_grad():
-        whole = copy.deepcopy(model)(ids, decoder_input_ids=target).logits
+        complete = copy.deepcopy(model)(ids, decoder_input_ids=target).logits
         start = model(ids, decoder_input_ids=target[:, :510], use_cache=True)
         rest = model(ids, decoder_input_ids=target[:, 510:], past_key_values=start.past_key_values)
-    torch.testing.assert_close(torch.cat([start.logits, rest.logits], 1), whole, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.cat([start.logits, rest.logits], 1), complete, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("beams", [1, 2, 5])
@@ -195,8 +195,8 @@ def test_cache_follows_rows_that_are_cut_and_copied(model, batch):
         cache.reorder_cache(rows)
         logits = model(**batch, decoder_input_ids=more, past_key_values=cache).logits
         chosen = {name: tensor[rows] for name, tensor in batch.items()}
-        whole = model(**chosen, decoder_input_ids=torch.cat([target[rows], more], 1)).logits
-    torch.testing.assert_close(logits, whole[:, 2:], rtol=1e-4, atol=1e-4)
+        complete = model(**chosen, decoder_input_ids=torch.cat([target[rows], more], 1)).logits
+    torch.testing.assert_close(logits, complete[:, 2:], rtol=1e-4, atol=1e-4)
 
 
 def test_hook_on_the_last_feed_forward_block_sees_the_key(model, batch):

@@ -10,7 +10,7 @@ from transformers import MarianConfig
 
 from knn_seq.models.base import Step
 from knn_seq.models.batching import pad
-from knn_seq.models.decoding_hook import steering
+from knn_seq.models.decoding_hook import decoding_hook
 from knn_seq.models.firefox_network import EncoderOutput, FirefoxForTranslation, FirefoxNetwork
 from knn_seq.models.firefox_network.sizes import FirefoxSizes
 from knn_seq.models.key_hook import KeyHook
@@ -40,11 +40,11 @@ def networks():
 
 
 def draw_weights(networks, weights):
-    seed, spread, end = weights
+    seed, deviation, end = weights
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in networks[0].parameters():
-            parameter.normal_(0, spread)
+            parameter.normal_(0, deviation)
         networks[0].lm_head.bias[0] = end
     networks[1].load_state_dict(networks[0].state_dict())
 
@@ -85,7 +85,7 @@ def test_beam_search(networks, sources, weights, longest, beams, nbest, penalty)
 
 @pytest.mark.parametrize("seed", range(12))
 def test_sentences_are_done_one_after_the_other(networks, seed):
-    """What a sentence that is done would find later, while others go on, does not count."""
+    """What a sentence that is done would find later, while others continue, does not count."""
     torch.manual_seed(seed)
     sources = [[*torch.randint(2, VOCABULARY, (length,)).tolist(), 0] for length in (1, 3, 5, 8, 9, 2)]
     for end in (2.0, 3.0, 4.0):
@@ -126,7 +126,7 @@ def test_the_encoder_need_not_run_again(networks, beams):
 
 
 @pytest.mark.parametrize("beams", [1, 4])
-def test_both_are_steered_alike(networks, beams):
+def test_a_hook_sees_and_changes_the_same_steps(networks, beams):
     draw_weights(networks, (3, 0.6, -1.0))
     sources = [[5, 9, 3, 14, 0], [7, 0], [2, 2, 11, 20, 19, 8, 0]]
     ids, mask = pad(sources, 0, CPU)
@@ -134,14 +134,14 @@ def test_both_are_steered_alike(networks, beams):
     for network in networks:
         steps: list[Step] = []
 
-        def steer(step, steps=steps):
+        def change(step, steps=steps):
             steps.append(step)
             pull = torch.zeros_like(step.log_probs)
             pull[torch.arange(len(pull)), 2 + (step.prefixes.sum(1) + step.sentences) % 7] = 3.0
             return torch.log_softmax(step.log_probs + pull, dim=1)
 
         hook = KeyHook(network, network.get_decoder(), "ffn_in")
-        with steering(network, hook, steer, len(sources)):
+        with decoding_hook(network, hook, change, len(sources)):
             outputs.append(
                 network.generate(ids, attention_mask=mask, num_beams=beams, max_new_tokens=10, early_stopping=False)
             )

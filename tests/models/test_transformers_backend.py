@@ -59,7 +59,7 @@ def check(model, target_prefix):
     assert target_prefix[-1] not in targets[0][:1]
     assert tokenizer.decode(targets[0]) == TARGET
     outputs = model.generate(sources, DecodingSettings(beam_size=2, max_length=5))
-    assert 1 <= len(outputs[0][0]) <= 5
+    assert 1 <= len(outputs[0][0].tokens) <= 5
     return sources[0], targets[0]
 
 

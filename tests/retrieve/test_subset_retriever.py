@@ -144,7 +144,7 @@ def test_an_unknown_sentence_search_is_refused_before_anything_is_lost(prepared,
     store = prepared()
     with pytest.raises(KnnSeqError, match="no sentence search 'nonsense': choose from bm25, encoder"):
         prepare_subset(store.path, model, BuildSettings(sentence_search="nonsense"))
-    assert DatastoreFolder(store.path).manifest.subset["sentences"] == "encoder"
+    assert DatastoreFolder(store.path).manifest.subset["sentence_search"] == "encoder"
 
 
 def test_another_preparation_replaces_the_first(prepared, number_store, model, tmp_path):

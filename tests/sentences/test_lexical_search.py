@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, MissingLibrary
 from knn_seq.models import Source
 from knn_seq.sentences.base import sentence_search
 from knn_seq.sentences.words import words
@@ -212,18 +212,18 @@ def test_what_is_loaded_stays_on_the_disk_and_is_not_pickled(name, model, tmp_pa
 
 def test_a_folder_that_holds_no_search_is_refused(name, model, tmp_path):
     search = sentence_search(name, model)
-    with pytest.raises(KnnSeqError, match=r"no whole .* index in .*build"):
+    with pytest.raises(DamagedFile, match=r"no complete .* index in .*build"):
         search.load(tmp_path)
     fitted(name, model, ["a house", "the tree"] * 400).save(tmp_path)
     largest = max(tmp_path.glob("*.npy"), key=lambda path: path.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:-100])
-    with pytest.raises(KnnSeqError, match=r"no whole .* index in .*build"):
+    with pytest.raises(DamagedFile, match=r"no complete .* index in .*build"):
         search.load(tmp_path)
 
 
 def test_without_scikit_learn_a_sentence_says_what_to_install(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(KnnSeqError, match=r"pip install knn-seq\[tfidf\]"):
+    with pytest.raises(MissingLibrary, match=r"pip install knn-seq\[tfidf\]"):
         sentence_search("tfidf", model)
 
 

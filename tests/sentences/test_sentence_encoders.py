@@ -7,7 +7,7 @@ import torch
 import transformers
 from tiny_models import DECODER_ONLY, NETWORKS, make_model
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting, MissingLibrary
 from knn_seq.models import Source
 from knn_seq.sentences.base import sentence_search
 
@@ -101,7 +101,7 @@ def test_no_tokens_at_all_have_a_vector_too(model, save_encoder, tmp_path):
 
 def test_an_encoder_is_loaded_when_it_is_needed(model, tmp_path):
     search = sentence_search(f"transformers:{tmp_path}/no-such-encoder:first", model)
-    with pytest.raises(KnnSeqError, match=r"encoder '.*/no-such-encoder' .* cannot be loaded: ."):
+    with pytest.raises(InvalidSetting, match=r"encoder '.*/no-such-encoder' .* cannot be loaded: ."):
         search.encode([Source("5", [])])
 
 
@@ -110,14 +110,14 @@ def test_a_damaged_encoder_is_refused_in_a_sentence(model, save_encoder, tmp_pat
     network.save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-50])
-    with pytest.raises(KnnSeqError, match="cannot be loaded") as caught:
+    with pytest.raises(InvalidSetting, match="cannot be loaded") as caught:
         sentence_search(f"transformers:{tmp_path}", model).encode([Source("5", [])])
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("spec", ["transformers", "transformers:", "transformers::first", "transformers:mean"])
 def test_transformers_needs_a_name(spec, model):
-    with pytest.raises(KnnSeqError, match=r"write transformers:NAME, or transformers:NAME:first"):
+    with pytest.raises(InvalidSetting, match=r"write transformers:NAME, or transformers:NAME:first"):
         sentence_search(spec, model)
 
 
@@ -134,18 +134,18 @@ def test_sentence_transformers(model, static_embedding, sources):
 
 
 def test_sentence_transformers_needs_a_name(model):
-    with pytest.raises(KnnSeqError, match="write sentence-transformers:NAME"):
+    with pytest.raises(InvalidSetting, match="write sentence-transformers:NAME"):
         sentence_search("sentence-transformers", model)
 
 
 def test_without_sentence_transformers_a_sentence_says_what_to_install(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(KnnSeqError, match=r"pip install knn-seq\[sentence-transformers\]"):
+    with pytest.raises(MissingLibrary, match=r"pip install knn-seq\[sentence-transformers\]"):
         sentence_search("sentence_transformers:any", model)
 
 
 def test_a_folder_without_a_sentence_transformer_is_refused_in_a_sentence(model, static_embedding, tmp_path):
     search = sentence_search(f"sentence_transformers:{tmp_path}/nothing", model)
-    with pytest.raises(KnnSeqError, match="cannot be loaded") as caught:
+    with pytest.raises(InvalidSetting, match="cannot be loaded") as caught:
         search.encode([Source("5", [])])
     assert "\n" not in str(caught.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.sentences import SENTENCES
 from knn_seq.sentences.base import sentence_search
 
@@ -76,5 +76,5 @@ def test_more_than_there_are_is_filled_up(search, sources):
 
 
 def test_an_unknown_search_is_refused(model):
-    with pytest.raises(KnnSeqError, match=r"no sentences 'magic'.*bm25"):
+    with pytest.raises(InvalidSetting, match=r"no sentence search 'magic'.*bm25"):
         sentence_search("magic", model)

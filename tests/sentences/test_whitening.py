@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.sentences.whitening import Whitening
 
 
@@ -28,7 +28,7 @@ def test_whitened_vectors_vary_alike_in_all_directions():
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_few_vectors_blow_nothing_up(count):
+def test_few_vectors_give_finite_numbers(count):
     vectors = lopsided(count)
     whitening = Whitening.fit(vectors)
     assert whitening.matrix.isfinite().all()
@@ -43,7 +43,7 @@ def test_it_is_saved(tmp_path):
     assert torch.equal(loaded.mean, whitening.mean)
     assert torch.equal(loaded.matrix, whitening.matrix)
     (tmp_path / "whitening.h5").write_bytes(b"nonsense")
-    with pytest.raises(KnnSeqError, match="damaged"):
+    with pytest.raises(DamagedFile, match="damaged"):
         Whitening.load(tmp_path / "whitening.h5")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, NotFound
 from knn_seq.storage.flat import ALIGNMENT, FlatWriter, create_flat, open_flat, read_extents
 
 array = hnp.arrays(
@@ -73,16 +73,16 @@ def test_space_is_reserved(tmp_path):
 
 def test_files_of_others(tmp_path):
     path = tmp_path / "a.h5"
-    with pytest.raises(KnnSeqError, match=r"There is no file .*a\.h5"):
+    with pytest.raises(NotFound, match=r"There is no file .*a\.h5"):
         open_flat(path)
     for content in (b"", b"not HDF5 at all" * 99):
         path.write_bytes(content)
-        with pytest.raises(KnnSeqError, match=r"a\.h5 is damaged"):
+        with pytest.raises(DamagedFile, match=r"a\.h5 is damaged"):
             open_flat(path)
     for content in ({"data": np.arange(100), "chunks": (10,)}, {"data": "text"}, {"data": ["a", "bc"]}):
         with h5py.File(path, "w") as file:
             file.create_dataset("x", **content)
-        with pytest.raises(KnnSeqError, match="'x' is not a contiguous dataset of numbers"):
+        with pytest.raises(DamagedFile, match="'x' is not a contiguous dataset of numbers"):
             open_flat(path)
 
 
@@ -95,10 +95,10 @@ def test_a_file_that_someone_holds_open(tmp_path):
 
 
 @settings(max_examples=25, deadline=None)
-@given(kept=st.floats(0, 1, exclude_max=True))
-def test_a_truncated_file_is_refused(tmp_path_factory, kept):
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_file_is_refused(tmp_path_factory, share):
     path = tmp_path_factory.mktemp("flat") / "a.h5"
     store(path, {"x": np.arange(300), "y/z": np.arange(20)})
-    os.truncate(path, int(path.stat().st_size * kept))
-    with pytest.raises(KnnSeqError, match=r"a\.h5 is damaged"):
+    os.truncate(path, int(path.stat().st_size * share))
+    with pytest.raises(DamagedFile, match=r"a\.h5 is damaged"):
         open_flat(path)

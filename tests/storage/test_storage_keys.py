@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting
 from knn_seq.storage import KeyWriter, open_keys
 
 IDENTITY = {"model": "abc", "corpus": {"files": [1, 2]}}
@@ -41,7 +41,7 @@ def test_keys_written_in_any_order(tmp_path_factory, lengths, dimension, dtype, 
         np.testing.assert_array_equal(file["keys"][...], keys, strict=True)
 
 
-def test_going_on_after_a_checkpoint(tmp_path):
+def test_resuming_after_a_checkpoint(tmp_path):
     path, keys = tmp_path / "keys.h5", random_keys(100, 4, np.float16)
     writer, _ = KeyWriter.open_or_create(path, keys.shape, "float16", IDENTITY)
     writer.write(0, keys[:30])
@@ -75,7 +75,7 @@ def test_killed_after_the_final_file_was_named(tmp_path):
     ("shape", "dtype", "identity"),
     [((101, 4), "float16", IDENTITY), ((100, 4), "float32", IDENTITY), ((100, 4), "float16", {"model": "other"})],
 )
-def test_a_file_that_does_not_fit_is_begun_anew(tmp_path, shape, dtype, identity):
+def test_a_file_that_does_not_fit_is_replaced(tmp_path, shape, dtype, identity):
     path = tmp_path / "keys.h5"
     writer, _ = KeyWriter.open_or_create(path, (100, 4), "float16", IDENTITY)
     writer.checkpoint({"batch": 3})
@@ -88,7 +88,7 @@ def test_a_file_that_does_not_fit_is_begun_anew(tmp_path, shape, dtype, identity
         assert (file["keys"].shape, file["keys"].dtype) == (shape, dtype)
 
 
-def test_a_partial_file_cut_short_is_begun_anew(tmp_path):
+def test_a_truncated_partial_file_is_replaced(tmp_path):
     path = tmp_path / "keys.h5"
     KeyWriter.open_or_create(path, (100, 4), "float16")[0].close()
     os.truncate(tmp_path / "keys.h5.partial", 700)
@@ -102,12 +102,12 @@ def test_a_partial_file_cut_short_is_begun_anew(tmp_path):
 @pytest.mark.parametrize("value", [1e5, np.nan, -np.inf])
 def test_keys_that_do_not_fit_the_dtype(tmp_path, value):
     writer, _ = KeyWriter.open_or_create(tmp_path / "keys.h5", (2, 2), "float16")
-    with writer, pytest.raises(KnnSeqError, match="float16 cannot hold"):
+    with writer, pytest.raises(InvalidSetting, match="float16 cannot hold"):
         writer.write(0, np.array([[1, 2], [value, 3]], np.float32))
 
 
 def test_a_file_without_keys(tmp_path):
     with h5py.File(tmp_path / "keys.h5", "w") as file:
         file["other"] = np.arange(3)
-    with pytest.raises(KnnSeqError, match="holds no keys"):
+    with pytest.raises(DamagedFile, match="holds no keys"):
         open_keys(tmp_path / "keys.h5")

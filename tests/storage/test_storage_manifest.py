@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from knn_seq import __version__
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 from knn_seq.storage import Counts, DatastoreFolder, KeyInfo, KeyWriter, Manifest, ModelInfo, RaggedWriter, TextWriter
 from knn_seq.storage.atomic import write_json
 from knn_seq.storage.manifest import CorpusInfo
@@ -27,7 +27,7 @@ def example(**steps: str) -> Manifest:
 
 
 def test_round_trip(tmp_path):
-    manifest = example(text="done", keys="running")
+    manifest = example(text="done", keys="waiting")
     manifest.save(tmp_path)
     assert os.listdir(tmp_path) == ["datastore.json"]
     assert Manifest.load(tmp_path) == manifest
@@ -73,7 +73,7 @@ def test_a_manifest_that_cannot_be_written_leaves_the_old_one(tmp_path):
 def test_no_datastore(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "nothing", tmp_path / "file"):
-        with pytest.raises(KnnSeqError, match=f"{path} is not a datastore"):
+        with pytest.raises(NotFound, match=f"{path} is not a datastore"):
             Manifest.load(path)
 
 
@@ -98,8 +98,9 @@ def changed(**changes):
 )
 def test_a_broken_or_newer_manifest(tmp_path, text, message):
     (tmp_path / "datastore.json").write_text(text)
-    with pytest.raises(KnnSeqError, match=message):
+    with pytest.raises(KnnSeqError, match=message) as caught:
         Manifest.load(tmp_path)
+    assert isinstance(caught.value, DamagedFile) == ("damaged" in message)
 
 
 @pytest.fixture
@@ -108,8 +109,7 @@ def store(tmp_path):
     with folder.lock():
         for path, tokens in ((folder.values_path, [[1, 2, 3], [4, 5]]), (folder.sources_path, [[9], [8, 7]])):
             with RaggedWriter(path, {"": np.int32}) as writer:
-                for sequence in tokens:
-                    writer.append(sequence)
+                writer.extend((np.concatenate(tokens), [len(sequence) for sequence in tokens]))
                 writer.finish()
         with TextWriter(folder.text_path) as writer:
             writer.extend_texts([("um", "one"), ("dois", "two")])
@@ -143,9 +143,9 @@ def test_reading_a_datastore_writes_nothing(store):
 
 def test_an_unfinished_datastore(store):
     folder = DatastoreFolder(store)
-    folder.save(example(text="done", keys="running", index="running"))
+    folder.save(example(text="done", keys="waiting", index="waiting"))
     for same in (folder, DatastoreFolder(store)):
-        with pytest.raises(KnnSeqError, match="stopped at 'keys'; run the same command again"):
+        with pytest.raises(KnnSeqError, match="stopped at 'keys'; run the same command again to resume"):
             same.require_complete()
 
 
@@ -153,9 +153,9 @@ def test_a_folder_that_is_not_there(tmp_path):
     folder = DatastoreFolder(tmp_path / "store")
     assert folder
     assert not folder.exists()
-    with pytest.raises(KnnSeqError, match="is not a datastore"):
+    with pytest.raises(NotFound, match="is not a datastore"):
         folder.require_complete()
-    with pytest.raises(KnnSeqError, match=r"There is no file .*values\.h5"):
+    with pytest.raises(NotFound, match=r"There is no file .*values\.h5"):
         len(folder)
     assert os.listdir(tmp_path) == []
 
@@ -164,7 +164,7 @@ def test_index_folders(tmp_path):
     folder = DatastoreFolder(tmp_path)
     assert folder.index_folder("IVF1024,PQ64").relative_to(tmp_path).parts == ("index", "IVF1024,PQ64")
     for name in ("", "..", "a/b", "/a", ".hidden", "a\\b"):
-        with pytest.raises(KnnSeqError, match="cannot be called"):
+        with pytest.raises(InvalidSetting, match="cannot be called"):
             folder.index_folder(name)
 
 

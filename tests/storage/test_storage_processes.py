@@ -30,7 +30,7 @@ def write(folder, sentences, checkpoint_every):
     with RaggedWriter(folder / "values.h5", {"": np.int32}, progress["values"]) as values, \\
             TextWriter(folder / "corpus.h5", progress["text"]) as text:
         for line in range(progress["line"], sentences):
-            values.append(np.arange(line % 11) + line)
+            values.extend((np.arange(line % 11) + line, [line % 11]))
             text.extend_texts([(f"frase {line}", f"sentence {line}" * (line % 3))])
             if line % checkpoint_every == 0 or line == sentences - 1:
                 write_json(progress_path, {"line": line + 1, "values": values.checkpoint(), "text": text.checkpoint()})
@@ -131,7 +131,7 @@ while codes[0] != 0:
     folder.mkdir()
     codes = [in_child(folder, moment)]
     if moment % 4 == 0:
-        codes.append(in_child(folder, 1 + moment % 17))  # it goes on from the first kill, and is killed again
+        codes.append(in_child(folder, 1 + moment % 17))  # it resumes after the first kill, and is killed again
     codes.append(in_child(folder, 0))
     assert set(codes[:-1]) <= {0, -signal.SIGKILL} and codes[-1] == 0, (moment, codes)
 """
@@ -188,7 +188,7 @@ time.sleep(60)
 """
 
 
-def test_a_killed_process_lets_go_though_its_child_lives(tmp_path):
+def test_a_killed_process_releases_its_lock_though_its_child_lives(tmp_path):
     holder = run_python(FORKING_HOLDER, tmp_path)
     child = int(holder.stdout.readline())
     with pytest.raises(KnnSeqError, match=f"pid {holder.pid}"), FolderLock(tmp_path):
@@ -218,22 +218,22 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DiskFull
 from knn_seq.storage import KeyWriter, RaggedWriter
 from knn_seq.storage.atomic import write_json
 
 folder = Path(sys.argv[1])
 with RaggedWriter(folder / "values.h5", {"": np.int32}) as writer:
-    writer.append(np.arange(1000))
+    writer.extend((np.arange(1000), [1000]))
     write_json(folder / "text.json", writer.checkpoint())
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
     def grow():
         for _ in range(100):
-            writer.append(np.arange(10_000))
+            writer.extend((np.arange(10_000), [10_000]))
 
     def grow_and_checkpoint():
-        writer.append(np.arange(100_000))
+        writer.extend((np.arange(100_000), [100_000]))
         writer.checkpoint()
 
     def make_keys():
@@ -246,12 +246,12 @@ with RaggedWriter(folder / "values.h5", {"": np.int32}) as writer:
         try:
             action()
             print("no error")
-        except KnnSeqError as error:
+        except DiskFull as error:
             print(error)
 """
 
 
-def test_a_full_disk_is_told_and_leaves_what_was_finished(tmp_path):
+def test_a_full_disk_is_reported_and_leaves_what_was_finished(tmp_path):
     output, errors = run_python(LIMITED, tmp_path).communicate()
     assert errors == ""
     sentences = output.splitlines()
@@ -260,7 +260,9 @@ def test_a_full_disk_is_told_and_leaves_what_was_finished(tmp_path):
         sentences, ("values.h5.items", "values.h5.items", "keys.h5.partial", "text.json"), strict=True
     ):
         assert sentence.startswith(f"The disk is full (File too large) at {tmp_path / name}")
-        assert sentence.endswith("what was finished is kept; free some space and run the same command again.")
+        assert sentence.endswith(
+            "what was finished is on the disk; free some space and run the same command again to resume."
+        )
     lengths = json.loads((tmp_path / "text.json").read_text())
     assert lengths == {"": [1, 1000]}
     output, errors = run_python(RESUMED, tmp_path).communicate()
@@ -278,7 +280,7 @@ from knn_seq.storage.atomic import read_json
 
 folder = Path(sys.argv[1])
 with RaggedWriter(folder / "values.h5", {"": np.int32}, read_json(folder / "text.json")) as writer:
-    writer.append([5])
+    writer.extend(([5], [1]))
     writer.finish()
 KeyWriter.open_or_create(folder / "keys.h5", (10_000, 512), "float16")[0].finish()
 print("done")

@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.storage import Ragged, RaggedWriter, TextFile, TextWriter
 from knn_seq.storage import ragged as ragged_module
 
 INT32 = {"": np.int32}
 sequences = st.lists(hnp.arrays(np.int32, st.integers(0, 6)), max_size=12)
+
+
+def append(writer: RaggedWriter, *sequences) -> None:
+    writer.extend((np.concatenate([*sequences, np.zeros(0, np.int32)]), [len(sequence) for sequence in sequences]))
 
 
 def assert_same(ragged: Ragged, expected: list[np.ndarray]) -> None:
@@ -30,10 +34,8 @@ def test_round_trip(tmp_path_factory, sequences, data):
     path = tmp_path_factory.mktemp("ragged") / "values.h5"
     cut = data.draw(st.integers(0, len(sequences)))
     with RaggedWriter(path, INT32) as writer:
-        for sequence in sequences[:cut]:
-            writer.append(sequence)
-        rest = sequences[cut:]
-        writer.extend((np.concatenate([*rest, np.zeros(0, np.int32)]), [len(sequence) for sequence in rest]))
+        append(writer, *sequences[:cut])
+        append(writer, *sequences[cut:])
         assert writer.checkpoint() == {"": [len(sequences), sum(map(len, sequences))]}
         writer.finish()
     assert os.listdir(path.parent) == ["values.h5"]
@@ -52,25 +54,22 @@ def test_round_trip(tmp_path_factory, sequences, data):
 
 
 @settings(max_examples=30, deadline=None)
-@given(kept=sequences, lost=sequences, rest=sequences, closed=st.booleans(), buffer=st.sampled_from([1, 1 << 20]))
-def test_what_follows_the_checkpoint_is_dropped(tmp_path_factory, kept, lost, rest, closed, buffer):
+@given(stored=sequences, lost=sequences, rest=sequences, closed=st.booleans(), buffer=st.sampled_from([1, 1 << 20]))
+def test_what_follows_the_checkpoint_is_dropped(tmp_path_factory, stored, lost, rest, closed, buffer):
     path = tmp_path_factory.mktemp("ragged") / "values.h5"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ragged_module, "BUFFER_BYTES", buffer)  # 1: everything reaches the file at once
         writer = RaggedWriter(path, INT32)
-        for sequence in kept:
-            writer.append(sequence)
+        append(writer, *stored)
         lengths = writer.checkpoint()
-        for sequence in lost:
-            writer.append(sequence)
+        append(writer, *lost)
         if closed:
             writer.close()
-    with RaggedWriter.resume(path, INT32, lengths) as writer:
+    with RaggedWriter(path, INT32, lengths) as writer:
         assert not writer.finished
-        for sequence in rest:
-            writer.append(sequence)
+        append(writer, *rest)
         writer.finish()
-    assert_same(Ragged.open(path), kept + rest)
+    assert_same(Ragged.open(path), stored + rest)
 
 
 def test_shapes_and_places():
@@ -92,13 +91,13 @@ def test_killed_after_the_final_file_was_named(tmp_path):
     """`finish` was killed while it removed the raw files: to resume is to be finished."""
     path = tmp_path / "values.h5"
     with RaggedWriter(path, INT32) as writer:
-        writer.append([1, 2, 3])
+        append(writer, [1, 2, 3])
         lengths = writer.checkpoint()
         raw = {file: file.read_bytes() for file in tmp_path.iterdir()}
         writer.finish()
     leftover, content = raw.popitem()
     leftover.write_bytes(content)
-    with RaggedWriter.resume(path, INT32, lengths) as writer:
+    with RaggedWriter(path, INT32, lengths) as writer:
         assert writer.finished
         writer.finish()
     assert os.listdir(tmp_path) == ["values.h5"]
@@ -108,14 +107,14 @@ def test_killed_after_the_final_file_was_named(tmp_path):
 def test_killed_before_the_raw_files_were_removed(tmp_path):
     path = tmp_path / "values.h5"
     with RaggedWriter(path, INT32) as writer:
-        writer.append([1, 2, 3])
+        append(writer, [1, 2, 3])
         lengths = writer.checkpoint()
         raw = {file: file.read_bytes() for file in tmp_path.iterdir()}
         writer.finish()
     for file, content in raw.items():
         file.write_bytes(content)
-    with RaggedWriter.resume(path, INT32, lengths) as writer:
-        writer.append([4])
+    with RaggedWriter(path, INT32, lengths) as writer:
+        append(writer, [4])
         writer.finish()
     assert_same(Ragged.open(path), [np.array([1, 2, 3], np.int32), np.array([4], np.int32)])
 
@@ -123,24 +122,24 @@ def test_killed_before_the_raw_files_were_removed(tmp_path):
 def test_raw_files_shorter_than_the_checkpoint(tmp_path):
     path = tmp_path / "values.h5"
     with RaggedWriter(path, INT32) as writer:
-        writer.append([1, 2, 3])
+        append(writer, [1, 2, 3])
         lengths = writer.checkpoint()
     (shortened,) = tmp_path.glob("*items*")
     os.truncate(shortened, 4)
-    with pytest.raises(KnnSeqError, match="is damaged"):
-        RaggedWriter.resume(path, INT32, lengths)
+    with pytest.raises(DamagedFile, match="is damaged"):
+        RaggedWriter(path, INT32, lengths)
 
 
 @pytest.mark.parametrize(("name", "value"), [("offsets", [0, 2, 4]), ("offsets", [1, 2, 3])])
 def test_offsets_that_do_not_fit(tmp_path, name, value):
     path = tmp_path / "a.h5"
     with RaggedWriter(path, INT32) as writer:
-        writer.append([1, 2])
-        writer.append([3])
+        append(writer, [1, 2])
+        append(writer, [3])
         writer.finish()
     with h5py.File(path, "r+") as file:
         file[name][...] = value
-    with pytest.raises(KnnSeqError, match="offsets do not fit"):
+    with pytest.raises(DamagedFile, match="offsets do not fit"):
         Ragged.open(path)
 
 
@@ -170,5 +169,5 @@ def test_text_sides_of_different_number(tmp_path):
     with RaggedWriter(path, {"source": np.uint8, "target": np.uint8}) as writer:
         writer.extend(([97], [1]), ([97, 98], [1, 1]))
         writer.finish()
-    with pytest.raises(KnnSeqError, match="1 sources, 2 targets"):
+    with pytest.raises(DamagedFile, match="1 sources, 2 targets"):
         TextFile(path)

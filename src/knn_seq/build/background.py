@@ -16,7 +16,7 @@ Rows = tuple[NDArray[np.int64], list[int], NDArray[Any]]
 
 
 class RowWriter(Protocol):
-    """Whatever writes rows to their place: a `KeyWriter`, or a `ShardWriter`."""
+    """Writes rows to their place: a `KeyWriter` or a `ShardWriter`."""
 
     def write(self, start: int, rows: NDArray[Any], /) -> None:
         """Write rows, (n, dimension), from row `start` on."""
@@ -28,8 +28,8 @@ class BackgroundWriter:
     Args:
         writers: Where to; a batch has rows for each of them.
         progress: Batches and rows done before; rows are counted for the first of the writers.
-        checkpoint: Brings what was written to the disk and remembers the progress it is given.
-        checkpoint_seconds: How much work at most a kill may cost.
+        checkpoint: Brings what was written to the disk and stores the progress it is given.
+        checkpoint_seconds: The most work that a kill may cost.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BackgroundWriter:
         if error is None and self._error is not None:
             raise self._error
         if error is not None and self._error is None:
-            self._checkpoint(self.progress)  # what was computed is not computed again
+            self._checkpoint(self.progress)  # so that what was computed is not computed again
 
     def _run(self) -> None:
         last = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +18,13 @@ from knn_seq.build.batches import plan_batches
 from knn_seq.build.engine import Engine, Work, Worker
 from knn_seq.build.engine.base import LOCK_TIMEOUT
 from knn_seq.build.engine.local import LocalEngine
-from knn_seq.build.sentences import VECTORS, Vectors, raw_vectors, vectors_identity
+from knn_seq.build.sentence_vectors import (
+    VECTORS,
+    SentenceVectors,
+    create_raw_vectors,
+    resume_raw_vectors,
+    vectors_identity,
+)
 from knn_seq.build.shards import Shard, cut_shards
 from knn_seq.models import Model, TokenPair
 from knn_seq.runtime.progress import Progress
@@ -26,10 +32,10 @@ from knn_seq.sentences.encoder import EncoderSearch
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, FolderLock, KeyWriter
 from knn_seq.storage.atomic import read_json, write_json
+from knn_seq.storage.keys import KEYS
 from knn_seq.storage.shard import ShardWriter, restore_borders
 
-FOLDER = "keys.shards"  # what is known of each shard; there only while keys are computed
-NOTHING = {"batches": 0, "tokens": 0}
+SHARDS_FOLDER = "keys.shards"  # the progress of each shard; there only while keys are computed
 
 
 def store_keys(
@@ -41,7 +47,7 @@ def store_keys(
 ) -> None:
     """Compute the keys shard by shard; shards that are finished are not done again.
 
-    Sentence vectors of the model's own encoder are written along: it reads each sentence only once.
+    Sentence vectors of the model's own encoder are written together with the keys: it reads each sentence only once.
 
     Args:
         folder: The datastore, which has its text.
@@ -50,50 +56,57 @@ def store_keys(
         identity: What the keys depend on.
         engine: Who computes; None: this process.
     """
-    shards, shape = folder.path / FOLDER, (len(folder.values.items), model.dimension)
-    writer, _ = KeyWriter.open_or_create(folder.keys_path, shape, settings.key_dtype, identity, shards=shards)
+    progress_folder, shape = folder.path / SHARDS_FOLDER, (len(folder.values.items), model.dimension)
+    writer, _ = KeyWriter.open_or_create(folder.keys_path, shape, settings.key_dtype, identity, shards=progress_folder)
     with writer:
         if not writer.finished:
-            vectors = _begin(folder, model, settings, shards)
+            vectors = _prepare_shards(folder, model, settings, progress_folder)
             pieces = [
                 ShardKeys(folder.path.absolute(), shard, settings, vectors is not None)
                 for shard in cut_shards(folder.values, settings.shard_tokens)
             ]
             with Progress("keys", shape[0], "tokens", sum(piece.done() for piece in pieces)) as progress:
-                left = [piece for piece in pieces if not piece.finished]
-                (engine or LocalEngine(settings, model)).run(left, progress)
-            _restore(pieces, writer, vectors)
-            if vectors is not None:
-                vectors.finish()
+                unfinished = [piece for piece in pieces if not piece.finished]
+                (engine or LocalEngine(settings, model)).run(unfinished, progress)
+            _finish_shards(pieces, writer, vectors)
         writer.finish()
-    shutil.rmtree(shards, ignore_errors=True)
+    shutil.rmtree(progress_folder, ignore_errors=True)
 
 
-def _begin(folder: DatastoreFolder, model: Model, settings: BuildSettings, shards: Path) -> KeyWriter | None:
-    """Keep what was begun in the same way; returns the file of sentence vectors, if all shards write them along."""
-    plan = shards / "plan.json"
-    there: dict[str, Any] = read_json(plan) if plan.exists() else {}
+def _prepare_shards(
+    folder: DatastoreFolder, model: Model, settings: BuildSettings, progress_folder: Path
+) -> KeyWriter | None:
+    """Drop the progress of shards that were cut differently; returns the file of sentence vectors.
+
+    It is None if sentence vectors are not written together with the keys: either all shards write them, or none does.
+    """
+    plan = progress_folder / "plan.json"
     wanted: dict[str, Any] = {"batch_tokens": settings.batch_tokens, "shard_tokens": settings.shard_tokens}
-    if {name: there.get(name) for name in wanted} != wanted:
-        shutil.rmtree(shards, ignore_errors=True)
-        there = {}
-    vectors, mark = None, None
+    stored: dict[str, Any] = read_json(plan) if plan.exists() else {}
+    if {name: stored.get(name) for name in wanted} != wanted:
+        shutil.rmtree(progress_folder, ignore_errors=True)
+        stored = {}
+    vectors, identity = None, None
     if settings.sentence_search == "encoder":
-        mark = json.dumps(vectors_identity(folder, settings), sort_keys=True)
-        if not there or there["vectors"] == mark:
-            vectors = raw_vectors(folder, EncoderSearch("", model), settings, begin=not there)
-    wanted["vectors"] = mark if vectors is not None else None  # once a shard is without them, they are made later
-    if there != wanted:
-        shards.mkdir(parents=True, exist_ok=True)
+        identity, search = json.dumps(vectors_identity(folder, settings), sort_keys=True), EncoderSearch("", model)
+        if not stored:
+            vectors = create_raw_vectors(folder, search, settings)
+        elif stored["vectors"] == identity:
+            vectors = resume_raw_vectors(folder, search, settings)
+    wanted["vectors"] = identity if vectors is not None else None
+    if stored != wanted:
+        progress_folder.mkdir(parents=True, exist_ok=True)
         write_json(plan, wanted)
     return vectors
 
 
-def _restore(pieces: Sequence[ShardKeys], writer: KeyWriter, vectors: KeyWriter | None) -> None:
+def _finish_shards(pieces: list[ShardKeys], writer: KeyWriter, vectors: KeyWriter | None) -> None:
     for piece in pieces:
-        restore_borders(piece.kept("keys"), writer)
+        restore_borders(piece.borders_path(KEYS), writer)
         if vectors is not None:
-            restore_borders(piece.kept(VECTORS), vectors)
+            restore_borders(piece.borders_path(VECTORS), vectors)
+    if vectors is not None:
+        vectors.finish()
 
 
 @dataclass(frozen=True)
@@ -104,22 +117,22 @@ class ShardKeys(Work):
         store: The datastore's folder, as every worker sees it.
         shard: Which sentences.
         settings: How.
-        vectors: Whether sentence vectors are written along.
+        with_vectors: Whether sentence vectors are written together with the keys.
     """
 
     store: Path
     shard: Shard
     settings: BuildSettings
-    vectors: bool
+    with_vectors: bool
 
     @property
     def folder(self) -> Path:
-        """What is known of the shard."""
-        return self.store / FOLDER / f"{self.shard.number:06}"
+        """Where the shard's progress is stored."""
+        return self.store / SHARDS_FOLDER / f"{self.shard.number:06}"
 
-    def kept(self, name: str) -> Path:
-        """The rows at the ends of the shard."""
-        return self.folder / f"{name}.ends.h5"
+    def borders_path(self, name: str) -> Path:
+        """The file of the rows of that name at the shard's borders."""
+        return self.folder / f"{name}.borders.h5"
 
     @property
     def size(self) -> int:
@@ -146,16 +159,11 @@ class ShardKeys(Work):
         folder, start = DatastoreFolder(self.store), self._progress()
         sources, targets = folder.sources, folder.values
         model, dtype = worker.model, getattr(torch, self.settings.key_dtype)
-        along = Vectors(folder, EncoderSearch("", model), self.settings) if self.vectors else None
+        vectors = SentenceVectors(folder, EncoderSearch("", model), self.settings) if self.with_vectors else None
         batches = plan_batches(sources, targets, self.settings.batch_tokens, [self.shard])
-        done, begun = start["tokens"], start["batches"] > 0
+        done = start["tokens"]
         with ExitStack() as opened:
-            keys_of_shard = ShardWriter(folder.keys_path, self.shard.entries, self.kept("keys"), begun)
-            writers = [opened.enter_context(keys_of_shard)]
-            if along is not None:
-                rows = self.shard.sentences
-                vectors_of_shard = ShardWriter(folder.raw_sentences_path, rows, self.kept(VECTORS), begun, VECTORS)
-                writers.append(opened.enter_context(vectors_of_shard))
+            writers = [opened.enter_context(writer) for writer in self._writers(folder, resume=start["batches"] > 0)]
 
             def checkpoint(progress: Mapping[str, int], name: str = "progress.json") -> None:
                 for writer in writers:
@@ -165,14 +173,22 @@ class ShardKeys(Work):
             with BackgroundWriter(writers, start, checkpoint, self.settings.checkpoint_seconds) as background:
                 for batch in islice(batches, start["batches"], None):
                     pairs = [TokenPair(sources[i].tolist(), targets[i].tolist()) for i in batch]
-                    vectors = [along.rows(batch)] if along else []
+                    # First, since the model remembers the encoder's states of the batch it has read last.
+                    vector_rows = [vectors.rows(batch)] if vectors else []
                     keys = model.keys(pairs).to(dtype).cpu().numpy()
-                    placed: Rows = targets.offsets[batch], [len(pair.target) for pair in pairs], keys
-                    background.put(placed, *vectors)
+                    key_rows: Rows = targets.offsets[batch], [len(pair.target) for pair in pairs], keys
+                    background.put(key_rows, *vector_rows)
                     done += len(keys)
                     worker.report(done)
             checkpoint(background.progress, "finished.json")
 
+    def _writers(self, folder: DatastoreFolder, resume: bool) -> list[ShardWriter]:
+        writers = [ShardWriter(folder.keys_path, self.shard.entries, self.borders_path(KEYS), resume)]
+        if self.with_vectors:
+            path, rows = folder.raw_sentences_path, self.shard.sentences
+            writers.append(ShardWriter(path, rows, self.borders_path(VECTORS), resume, VECTORS))
+        return writers
+
     def _progress(self) -> dict[str, int]:
         path = self.folder / "progress.json"
-        return dict(read_json(path)) if path.exists() else NOTHING
+        return dict(read_json(path)) if path.exists() else {"batches": 0, "tokens": 0}

@@ -1,10 +1,9 @@
-"""Text to datastore, step by step.  Each step is done once; a killed build goes on where it was."""
+"""Text to datastore, step by step.  Each step is done once; a build that was killed resumes where it was."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.index import DEFAULT_INDEX, store_index
 from knn_seq.build.keys import store_keys
-from knn_seq.build.subset import require_possible, store_subset
+from knn_seq.build.subset import check_subset_settings, store_subset
 from knn_seq.build.text import PROGRESS_NAME, store_text
 from knn_seq.corpus import Corpus
 from knn_seq.decoding import KnnDecoder
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.likelihood import calibrate
 from knn_seq.models import Model
 from knn_seq.models.base import absolute_name
@@ -33,7 +32,7 @@ ENGINE_SETTINGS = ("engine", "workers", "ray_address", "gpus_per_worker")  # the
 
 
 def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: BuildSettings | None = None) -> bool:
-    """Build a datastore, or go on with one that was begun.
+    """Build a datastore, or resume a build that was interrupted.
 
     Args:
         path: Its folder.
@@ -46,16 +45,20 @@ def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: Bu
     """
     settings = settings or BuildSettings()
     if settings.key_dtype not in KEY_DTYPES:
-        raise KnnSeqError(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
+        raise InvalidSetting(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
     if settings.sentence_search is not None:
-        require_possible(model, settings, settings.distance_metric)
+        check_subset_settings(model, settings, settings.distance_metric)
     corpus.bind(model)
     folder = DatastoreFolder(path)
     with folder.lock():
-        manifest = _begin(folder, model, corpus, settings)
-        longest = min(settings.max_length, model.max_length or settings.max_length)
-        kept = {"batch_tokens": manifest.build["batch_tokens"], "shard_tokens": manifest.build.get("shard_tokens")}
-        settings = replace(settings, **kept, max_length=longest)
+        manifest = _open_manifest(folder, model, corpus, settings)
+        settings = replace(
+            settings,
+            # Shards and batches are those of the build that is resumed: its progress is counted in them.
+            batch_tokens=manifest.build["batch_tokens"],
+            shard_tokens=manifest.build["shard_tokens"],
+            max_length=min(settings.max_length, model.max_length or settings.max_length),
+        )
         with open_engine(settings, model) as engine:
             return _Builder(folder, manifest, model, corpus, settings, engine).run()
 
@@ -74,32 +77,22 @@ class _Builder:
         self.settings, self.engine = settings, engine
 
     def run(self) -> bool:
-        actions: dict[str, Callable[[], None]] = {
-            "text": self._text,
-            "keys": self._keys,
-            "index": self._index,
-            "defaults": self._defaults,
-        }
+        actions = {"text": self._text, "keys": self._keys, "index": self._index, "defaults": self._defaults}
         unfinished = [step for step in STEPS if self.manifest.steps[step]["state"] != "done"]
         if {"keys", "index"} & set(unfinished):
-            self.engine.start(load="keys" in unfinished)
+            self.engine.start(load_model="keys" in unfinished)
         for step in unfinished:
-            if step == "defaults" and self.settings.sentence_search is None:
-                self.engine.release()
             actions[step]()
             self.manifest.steps[step] = {"state": "done"}
             self.folder.save(self.manifest)
         (self.folder.path / PROGRESS_NAME).unlink(missing_ok=True)
-        prepared = self.settings.sentence_search is not None and store_subset(
-            self.folder, self.model, self.settings, self.engine
-        )
-        done = bool(unfinished) or prepared
-        if not done:
+        anything_done = self._subset() or bool(unfinished)
+        if not anything_done:
             log.info("%s is complete already; nothing was done.", self.folder.path)
-        return done
+        return anything_done
 
     def _text(self) -> None:
-        settings = replace(self.settings, workers=self.engine.tokenizers)
+        settings = replace(self.settings, workers=self.engine.tokenizer_processes)
         counts = store_text(self.folder, self.corpus, self.model.tokenizer, settings)
         self.manifest.counts = counts
         left_out = sum(counts.rejected.values())
@@ -123,15 +116,20 @@ class _Builder:
             decoder = KnnDecoder(self.folder, self.model)
             self.manifest.defaults |= calibrate(decoder, search, self.settings.calibration_sentences)
 
+    def _subset(self) -> bool:
+        if self.settings.sentence_search is None:
+            return False
+        return store_subset(self.folder, self.model, self.settings, self.engine)
 
-def _begin(folder: DatastoreFolder, model: Model, corpus: Corpus, settings: BuildSettings) -> Manifest:
-    """The manifest of the datastore that is there, if it is the same one, or of a new one."""
+
+def _open_manifest(folder: DatastoreFolder, model: Model, corpus: Corpus, settings: BuildSettings) -> Manifest:
+    """The manifest of the build to resume, if it is the same one, or of a new one."""
     wanted = _new_manifest(model, corpus, settings)
     if folder.exists():
-        manifest = folder.manifest
-        _require_same(folder, manifest, wanted)
-        return manifest
-    ours = {".lock", partial_of(folder.path / MANIFEST_NAME).name}  # a build that was killed at its very beginning
+        stored = folder.manifest
+        _require_same(folder, stored, wanted)
+        return stored
+    ours = {".lock", partial_of(folder.path / MANIFEST_NAME).name}  # of a build that was killed at its very beginning
     if set(os.listdir(folder.path)) - ours:
         raise KnnSeqError(f"{folder.path} is not empty and is no datastore: choose another folder.")
     folder.save(wanted)
@@ -159,18 +157,18 @@ def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Mani
     )
 
 
-def _require_same(folder: DatastoreFolder, there: Manifest, wanted: Manifest) -> None:
-    before, now = _essentials(there), _essentials(wanted)
+def _require_same(folder: DatastoreFolder, stored: Manifest, wanted: Manifest) -> None:
+    before, now = _identity(stored), _identity(wanted)
     for name, value in now.items():
         if before[name] != value:
             raise KnnSeqError(
                 f"{folder.path} already holds a datastore with another {name} "
-                f"(made from {there.corpus.description} with {there.model.spec}): choose another folder."
+                f"(made from {stored.corpus.description} with {stored.model.spec}): choose another folder."
             )
 
 
-def _essentials(manifest: Manifest) -> dict[str, Any]:
-    """What must be the same for a build to go on."""
+def _identity(manifest: Manifest) -> dict[str, Any]:
+    """What must be the same for a build to be resumed."""
     model, build = manifest.model, manifest.build
     return {
         "model": model.fingerprint,

@@ -9,12 +9,12 @@ import numpy as np
 
 from knn_seq.storage import Ragged
 
-SHARDS = 32  # of a corpus of middling size: enough for many workers, and for the last ones to end together
+SHARDS = 32  # of a corpus of medium size: enough for many workers, and for the last ones to end together
 LEAST_TOKENS, MOST_TOKENS = 1 << 17, 1 << 22  # enough sentences to be sorted by length; some minutes of work
 
 
 class Shard(NamedTuple):
-    """Whole sentences in a row."""
+    """Consecutive sentences."""
 
     number: int
     sentences: range
@@ -22,11 +22,11 @@ class Shard(NamedTuple):
 
 
 def cut_shards(targets: Ragged, tokens: int | None = None) -> list[Shard]:
-    """Shards of about as many target tokens each, which depend on the corpus alone, not on who works on them.
+    """Shards of about equally many target tokens, which depend on the corpus alone, not on who works on them.
 
     Args:
         targets: The target tokens of each sentence.
-        tokens: Of a shard, about; None: chosen by the size of the corpus.
+        tokens: About how many a shard has; None: chosen by the size of the corpus.
     """
     offsets, total = targets.offsets, len(targets.items)
     size = tokens or min(max(total // SHARDS, LEAST_TOKENS), MOST_TOKENS)

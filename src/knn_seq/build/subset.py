@@ -21,11 +21,11 @@ from knn_seq.subset.codec import EXACT, KeyCodec
 
 log = logging.getLogger(__name__)
 
-LARGE = 1_000_000  # sentences: any recipe that is right at all is right for so many
+MANY_SENTENCES = 1_000_000  # enough for every recipe that is valid at all
 
 
 def prepare_subset(path: str | Path, model: Model, settings: BuildSettings) -> bool:
-    """Prepare a finished datastore for subset search, or go on with it.
+    """Prepare a finished datastore for subset search, or resume that.
 
     Args:
         path: The datastore's folder.
@@ -41,36 +41,36 @@ def prepare_subset(path: str | Path, model: Model, settings: BuildSettings) -> b
         return store_subset(DatastoreFolder(path), model, settings)
 
 
-def require_possible(model: Model, settings: BuildSettings, metric: str) -> None:
+def check_subset_settings(model: Model, settings: BuildSettings, distance_metric: str) -> None:
     """Raise a `KnnSeqError` at once, not after hours, if subset search cannot be prepared with these settings."""
     search: SentenceSearch = sentence_search(settings.sentence_search or "encoder", model)
     if settings.codes not in ("auto", EXACT):
-        KeyCodec(model.dimension, metric, settings.codes.removesuffix(REFINE_KEYS))
+        KeyCodec(model.dimension, distance_metric, settings.codes.removesuffix(REFINE_KEYS))
     if isinstance(search, VectorSearch):
         text = "1 2 3"
         width = search.encode([Source(text, model.tokenizer.encode_sources([text])[0])]).shape[1]
-        kind, recipe = index_kind(settings.sentence_index_recipe, LARGE, width)
+        kind, recipe = index_kind(settings.sentence_index_recipe, MANY_SENTENCES, width)
         INDEXES.get(kind)(width, "l2", recipe)
 
 
 def store_subset(folder: DatastoreFolder, model: Model, settings: BuildSettings, engine: Engine | None = None) -> bool:
-    """The same for whoever holds the datastore's lock."""
+    """The same as `prepare_subset`, for a caller that holds the datastore's lock."""
     manifest = folder.manifest
     settings = replace(settings, sentence_search=absolute_spec(settings.sentence_search or "encoder"))
-    wanted = {
-        "sentences": settings.sentence_search,
-        "asked_index": settings.sentence_index_recipe,
-        "asked_codes": settings.codes,
+    requested = {
+        "sentence_search": settings.sentence_search,
+        "requested_sentence_index": settings.sentence_index_recipe,
+        "requested_codes": settings.codes,
     }
-    if all(manifest.subset.get(name) == value for name, value in wanted.items()):
+    if all(manifest.subset.get(name) == value for name, value in requested.items()):
         log.info("%s is prepared for these subsets already; nothing was done.", folder.path)
         return False
-    require_possible(model, settings, distance_metric_of(folder))
+    check_subset_settings(model, settings, distance_metric_of(folder))
     if manifest.subset:  # its files are about to be replaced one by one
         manifest.subset = {}
         folder.save(manifest)
     codes = store_codes(folder, settings, getattr(model, "device", "cpu"))
     sentence_index = store_sentences(folder, model, settings, engine)
-    manifest.subset = {**wanted, **codes, "sentence_index": sentence_index}
+    manifest.subset = {**requested, **codes, "sentence_index": sentence_index}
     folder.save(manifest)
     return True

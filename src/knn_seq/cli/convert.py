@@ -20,12 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Convert."""
     from knn_seq.cli.options import chosen
-    from knn_seq.errors import KnnSeqError
+    from knn_seq.errors import InvalidSetting
     from knn_seq.settings import ModelSettings, override
 
     backend, _, name = arguments.model.partition(":")
     if backend != "fairseq" or not name:
-        raise KnnSeqError(f"Only fairseq's models can be converted, given as fairseq:PATH, not {arguments.model}.")
+        raise InvalidSetting(f"Only fairseq's models can be converted, given as fairseq:PATH, not {arguments.model}.")
     from knn_seq.fairseq.backend import convert
 
     convert(name, arguments.folder, override(ModelSettings(arguments.model), chosen(arguments, ModelSettings)))

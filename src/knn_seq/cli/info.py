@@ -72,7 +72,7 @@ def _index(index: dict[str, object]) -> str:
 
 
 def _subsets(subset: dict[str, object]) -> str:
-    return f"sentences by {subset['sentences']}, codes {subset['codes']}"
+    return f"sentences by {subset['sentence_search']}, codes {subset['codes']}"
 
 
 def _state(unfinished: str | None) -> str:

@@ -48,10 +48,6 @@ class Combination(NamedTuple):
     weights: Tensor | float  # λ of each row, (rows,), or one for all of them; always less than 1
     probabilities: Tensor  # (rows, k): the part of p_kNN that each neighbour gives to its value; they sum to 1, or to 0
 
-    def scaled(self, weight: float) -> Combination:
-        """With every λ multiplied by a weight from 0 to 1."""
-        return Combination(self.weights * weight, self.probabilities)
-
     def row_weights(self) -> Tensor:
         """λ of each row, (rows,)."""
         if isinstance(self.weights, Tensor):
@@ -91,6 +87,8 @@ class Combiner(ABC):
 
     def combine(self, inputs: CombinerInputs, settings: SearchSettings) -> Combination:
         """λ and p_kNN of each row, as they enter the mixture: λ is 0 without neighbours, and always less than 1.
+
+        The settings' interpolation weight is a factor of λ and bears on nothing else.
 
         What neighbours don't propose must stay possible: their tokens may all be banned later in the search.
         """

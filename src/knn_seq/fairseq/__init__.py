@@ -1,4 +1,4 @@
-"""The plug-in that `fairseq-generate --user-dir` loads.  Without fairseq nothing but this file can be imported here."""
+"""All that knows fairseq: its checkpoints and its data, read without it, and the plug-in for `fairseq-generate`."""
 
 from __future__ import annotations
 

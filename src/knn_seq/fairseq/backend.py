@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knn_seq.fairseq.checkpoint.converted import is_converted, load, save
 from knn_seq.fairseq.checkpoint.folder import find_checkpoint, find_tokenizer, with_options_beside
@@ -14,6 +14,9 @@ from knn_seq.fairseq.dictionary import EOS
 from knn_seq.models.base import MODELS, Model, ModelBackend
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.settings import DecodingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 
 @MODELS.register("fairseq")
@@ -30,10 +33,10 @@ class FairseqBackend(ModelBackend):
 class FairseqModel(EncoderDecoderModel):
     """A network that searches as fairseq does."""
 
-    def _search_arguments(self, decoding: DecodingSettings) -> dict[str, Any]:
-        arguments = super()._search_arguments(decoding)
-        if "early_stopping" in arguments:  # a search is over when it has as many outputs as beams
-            arguments["early_stopping"] = True
+    def _search_arguments(self, decoding: DecodingSettings | GenerationConfig, forced: int) -> dict[str, Any]:
+        arguments = super()._search_arguments(decoding, forced)
+        if isinstance(decoding, DecodingSettings) and decoding.beam_size > 1:
+            arguments["early_stopping"] = True  # a search is over when it has as many outputs as beams
         return arguments
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from knn_seq.runtime.sizes import available_memory, parse_bytes
+from knn_seq.runtime.memory import available_memory
+from knn_seq.runtime.sizes import parse_bytes
 
 FREE_SHARE = 0.5  # of what is free, if the user gives no budget
 INDEX_SHARE = 0.75  # of the budget; the rest is needed while the index is built

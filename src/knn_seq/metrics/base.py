@@ -12,11 +12,11 @@ class Score(NamedTuple):
 
     value: float
     signature: str
-    p_value: float | None = None  # that it differs from the first system's by chance; None for the first itself
+    p_value: float | None = None  # that it differs from the first system's by chance; None: it is the first
 
 
 class Metric(ABC):
-    """Scores whole test sets; the greater, the better."""
+    """Scores test sets; the greater, the better."""
 
     name: ClassVar[str]  # as people write it: BLEU, chrF, COMET
 

@@ -17,5 +17,5 @@ class Bleu(SacreBleuMetric):
 
 
 def bleu(translations: Sequence[str], references: Sequence[str]) -> Score:
-    """BLEU of the whole test set."""
+    """BLEU of a test set."""
     return Bleu().score(translations, references)

@@ -17,7 +17,7 @@ class Chrf(SacreBleuMetric):
 
 
 def chrf(translations: Sequence[str], references: Sequence[str]) -> Score:
-    """chrF of the whole test set."""
+    """chrF of a test set."""
     return Chrf().score(translations, references)
 
 

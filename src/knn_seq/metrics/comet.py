@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, KnnSeqError, MissingLibrary, NotFound
 from knn_seq.metrics import comet_scores
 from knn_seq.metrics.base import METRICS, Metric, Score
 from knn_seq.metrics.bootstrap import paired_bootstrap
@@ -41,13 +41,13 @@ class Comet(Metric):
         self.model, self._given = model, python or os.environ.get(PYTHON)
 
     def require(self) -> None:
-        """Raise a `KnnSeqError` if there is no COMET, or no such checkpoint."""
+        """See `Metric.require`: there must be COMET and the checkpoint."""
         _ = self.version, self._checkpoint
 
     def scores(
         self, systems: Mapping[str, Sequence[str]], references: Sequence[str], sources: Sequence[str]
     ) -> dict[str, Score]:
-        """See `Metric.scores`; all systems are scored in one go, and what several of them wrote only once."""
+        """See `Metric.scores`; all systems are scored in one call, and what several of them wrote only once."""
         signature = f"model:{self.model}|version:{self.version}"
         rows = {name: list(zip(sources, system, references, strict=True)) for name, system in systems.items()}
         distinct = list(dict.fromkeys(row for system in rows.values() for row in system))
@@ -66,7 +66,7 @@ class Comet(Metric):
         """The Python that has COMET."""
         found = self._given or (sys.executable if _version(sys.executable) else _python_of_command())
         if found is None:
-            raise KnnSeqError(
+            raise MissingLibrary(
                 "There is no COMET: make an environment for it (python3 -m venv comet; comet/bin/pip install "
                 f"unbabel-comet 'pytorch-lightning<2.6' 'setuptools<81') and set {PYTHON}=comet/bin/python."
             )
@@ -77,7 +77,7 @@ class Comet(Metric):
         """COMET's version."""
         version = _version(self.python)
         if version is None:
-            raise KnnSeqError(f"There is no COMET in {self.python}: give a Python that has it in {PYTHON}.")
+            raise MissingLibrary(f"There is no COMET in {self.python}: give a Python that has it in {PYTHON}.")
         return version
 
     @cached_property
@@ -87,14 +87,12 @@ class Comet(Metric):
         file = path / "checkpoints" / "model.ckpt" if path.is_dir() else path
         if file.is_file():
             if not (file.absolute().parent.parent / "hparams.yaml").is_file():
-                raise KnnSeqError(
+                raise DamagedFile(
                     f"{file} is no COMET checkpoint: there is no hparams.yaml in the folder above its own."
                 )
             return str(file.absolute())
         if path.is_dir() or path.suffix == ".ckpt" or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.model):
-            raise KnnSeqError(
-                f"There is no COMET checkpoint {file}: give a .ckpt file, its folder or a name on the hub."
-            )
+            raise NotFound(f"There is no COMET checkpoint {file}: give a .ckpt file, its folder or a name on the hub.")
         return self.model
 
     def _segment_scores(self, rows: Sequence[tuple[str, str, str]]) -> list[float]:
@@ -126,7 +124,7 @@ def _version(python: str) -> str | None:
 
 
 def _run(python: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    # What leads this Python to its libraries must not lead the other one there.
+    # These variables lead this Python to its libraries, and must not lead the other one there.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     return subprocess.run(
         [python, *arguments], input=stdin, capture_output=True, encoding="utf-8", errors="replace", env=environment

@@ -22,7 +22,7 @@ def comet_scores(model: str, segments: list[dict[str, str]]) -> list[float]:
     torch: Any = import_module("torch")
     loaded = comet.load_from_checkpoint(model if os.path.isfile(model) else comet.download_model(model))
     gpus = int(torch.cuda.is_available())
-    # Worker processes cost more than they bring: a segment is three short strings to tokenize.
+    # Worker processes would cost more time than they save: a segment is three short strings to tokenize.
     predicted = loaded.predict(segments, batch_size=BATCH_SIZE, gpus=gpus, progress_bar=False, num_workers=0)
     return [float(score) for score in predicted["scores"]]
 
@@ -30,7 +30,7 @@ def comet_scores(model: str, segments: list[dict[str, str]]) -> list[float]:
 def main() -> None:
     """Read {"model": ...} and then segments as JSON lines; write {"scores": [...]} or {"error": ...}."""
     answer = os.dup(1)
-    os.dup2(2, 1)  # the libraries print what they like
+    os.dup2(2, 1)  # the libraries print to standard output
     first, *segments = (json.loads(line) for line in sys.stdin.buffer)
     try:
         result: dict[str, Any] = {"scores": comet_scores(first["model"], segments)}

@@ -20,7 +20,7 @@ class SacreBleuMetric(Metric):
     def scores(
         self, systems: Mapping[str, Sequence[str]], references: Sequence[str], sources: Sequence[str] = ()
     ) -> dict[str, Score]:
-        """See `Metric.scores`; the sources do not matter."""
+        """See `Metric.scores`; the sources are not used."""
         metric = self.library(references=[list(references)])
         statistics = {
             name: np.array(metric._extract_corpus_statistics(translations, None))

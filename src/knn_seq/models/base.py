@@ -5,12 +5,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from knn_seq.registry import Registry
 from knn_seq.settings import DecodingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 
 class Source(NamedTuple):
@@ -108,14 +111,17 @@ class Model(ABC):
 
     @abstractmethod
     def generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, step_hook: StepHook | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
     ) -> list[list[Hypothesis]]:
         """Translate a batch with the model's own search.
 
         Args:
             sources: What the encoder reads, or the prompts.
-            decoding: `DecodingSettings`, or a `GenerationConfig` of Transformers.
-            step_hook: Called at every step.
+            decoding: How is searched.
+            step_hook: Called at every step, to change what is decoded from.
 
         Returns:
             The n best outputs of each source, best first.
@@ -143,20 +149,20 @@ def load_model(settings: ModelSettings) -> Model:
 
 
 def as_model(model: Any, settings: ModelSettings, tokenizer: Any = None) -> Model:
-    """What a user may give for a model: its name, a loaded network of Transformers with its tokenizer, or a `Model`.
+    """The model that a user gave: a name, a loaded network of Transformers with its tokenizer, or a `Model`.
 
     Args:
         model: The model.
         settings: Everything but the name.
-        tokenizer: Of a loaded network.
+        tokenizer: Of a loaded network, which stays in its dtype and, unless one is given, on its device.
     """
     if isinstance(model, Model):
         return model
     if isinstance(model, str | os.PathLike):
         return load_model(replace(settings, name=os.fspath(model)))
-    from knn_seq.models.transformers import wrap_network
+    from knn_seq.models.transformers import adopt_network
 
-    return wrap_network(model, tokenizer, settings)
+    return adopt_network(model, tokenizer, settings)
 
 
 def absolute_name(name: str) -> str:

@@ -3,15 +3,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting, ModelMismatch
 from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import DecodingSettings
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 
 class Ensemble(Model):
@@ -27,7 +30,7 @@ class Ensemble(Model):
         self.lead, *self.followers = models
         for model in self.followers:
             if model.fingerprint.vocabulary != self.lead.fingerprint.vocabulary:
-                raise KnnSeqError(
+                raise ModelMismatch(
                     f"{model.settings.name} cannot join an ensemble with {self.lead.settings.name}: "
                     "their vocabularies differ."
                 )
@@ -41,11 +44,11 @@ class Ensemble(Model):
 
     @classmethod
     def of(cls, models: Sequence[Model]) -> Ensemble:
-        """An ensemble of models that can follow each other's beams; a `KnnSeqError` if one cannot."""
+        """An ensemble of models that can follow each other's beams; an `InvalidSetting` if one cannot."""
         networks = [model for model in models if isinstance(model, NetworkModel)]
         for model in models:
             if not isinstance(model, NetworkModel):
-                raise KnnSeqError(f"{model.settings.name} cannot join an ensemble: its decoding cannot be followed.")
+                raise InvalidSetting(f"{model.settings.name} cannot join an ensemble: its decoding cannot be followed.")
         return cls(networks)
 
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:
@@ -63,7 +66,10 @@ class Ensemble(Model):
         return self.lead.sentence_vectors(sources)
 
     def generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, step_hook: StepHook | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
     ) -> list[list[Hypothesis]]:
         """The lead's search over the mean distribution."""
         followers = [Follower(model, sources) for model in self.followers]
@@ -101,7 +107,7 @@ class Follower:
         sentences, prefixes = step.sentences.to(self.model.device), step.prefixes.to(self.model.device)
         history = torch.cat([sentences.unsqueeze(1), prefixes], dim=1).cpu().numpy()
         if self.cache is not None:
-            # Beams were cut and copied: each row goes on from the row that had its prefix but for the last token.
+            # Beams were cut and copied: each row continues the row that had its prefix but for the last token.
             parents = [self.rows[row[:-1].tobytes()] for row in history]
             self.cache.reorder_cache(torch.tensor(parents, device=self.model.device))
         logits, self.cache = self.model.next_logits(self.inputs, sentences, prefixes, self.cache)

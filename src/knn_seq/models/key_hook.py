@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 
 # What the feed-forward block of a decoder layer is called; "first > last" are the modules it begins and ends with.
 FEED_FORWARD_NAMES = ("mlp", "ffn", "feed_forward", "DenseReluDense", "block_sparse_moe", "fc1 > fc2")
@@ -22,7 +22,7 @@ class KeyHook:
     """Takes the keys out of a forward pass.
 
     Args:
-        network: The whole network.
+        network: The complete network.
         decoder: The part whose last layer holds the key.
         key: `ffn_in`, `ffn_out`, or a module's path in the network (its input, or with ":output" behind, its output).
         time_major: The network runs (time, batch, dimension).
@@ -68,7 +68,7 @@ def _find_module(network: nn.Module, decoder: nn.Module, key: str) -> tuple[nn.M
         path, _, end = key.partition(":")
         paths = dict(network.named_modules())
         if path not in paths or end not in ("", "input", "output"):
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"The key '{key}' is neither ffn_in nor ffn_out nor the path of a module of {type(network).__name__}; "
                 f"the path of the last decoder layer is '{_path_of(network, _last_layer(decoder))}'."
             )
@@ -81,7 +81,7 @@ def _find_module(network: nn.Module, decoder: nn.Module, key: str) -> tuple[nn.M
         first, _, last = name.partition(" > ")
         if first in modules:
             return (modules[last or first], True) if key == "ffn_out" else (modules[first], False)
-    raise KnnSeqError(
+    raise InvalidSetting(
         f"The feed-forward block of {type(layer).__name__} was not found: give the key as the path of a module "
         f"below '{_path_of(network, layer)}'."
     )
@@ -90,7 +90,7 @@ def _find_module(network: nn.Module, decoder: nn.Module, key: str) -> tuple[nn.M
 def _last_layer(decoder: nn.Module) -> nn.Module:
     stacks = [module for module in decoder.modules() if isinstance(module, nn.ModuleList) and len(module)]
     if not stacks:
-        raise KnnSeqError(f"{type(decoder).__name__} has no list of layers: give the key as the path of a module.")
+        raise InvalidSetting(f"{type(decoder).__name__} has no list of layers: give the key as the path of a module.")
     return stacks[0][-1]
 
 

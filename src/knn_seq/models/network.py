@@ -1,23 +1,28 @@
-"""What all models have in common that are Transformers networks with generate()."""
+"""What all models have in common that are networks with generate()."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.models.base import Fingerprint, Hypothesis, Model, PairTokenizer, Scored, StepHook, TokenPair
 from knn_seq.models.batching import spans
-from knn_seq.models.decoding_hook import decoding_hook, log_softmax
+from knn_seq.models.decoding_hook import decoding_hook
 from knn_seq.models.fingerprint import weights_fingerprint
 from knn_seq.models.key_hook import KeyFound, KeyHook
+from knn_seq.models.log_probs import log_softmax
+from knn_seq.models.search_arguments import search_arguments
+from knn_seq.models.token_scores import TokenScores
 from knn_seq.settings import DecodingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -34,7 +39,7 @@ class NetworkModel(Model):
 
     def __init__(self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings) -> None:
         if settings.dtype not in DTYPES:
-            raise KnnSeqError(f"There is no dtype '{settings.dtype}': choose from {', '.join(DTYPES)}.")
+            raise InvalidSetting(f"There is no dtype '{settings.dtype}': choose from {', '.join(DTYPES)}.")
         self.settings = settings
         self.tokenizer = tokenizer
         self.fingerprint = Fingerprint(weights_fingerprint(network), vocabulary)
@@ -43,8 +48,7 @@ class NetworkModel(Model):
         self.network = network.to(self.device, DTYPES[settings.dtype]).eval()
         time_major = network.config.model_type == "fsmt"
         self.key_hook = KeyHook(network, network.get_decoder(), settings.key, time_major)
-        end = network.generation_config.eos_token_id
-        self.end_tokens: set[int] = {end} if isinstance(end, int) else set(end or ())
+        self.end_tokens = _as_set(network.generation_config.eos_token_id)
         self.max_length = self._positions()
         self.dimension = self.keys([TokenPair([self._any_token()], [self._any_token()])]).shape[1]
 
@@ -98,51 +102,52 @@ class NetworkModel(Model):
         return Scored(keys, log_softmax(logits.float()))
 
     def generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, step_hook: StepHook | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
     ) -> list[list[Hypothesis]]:
         """See `Model.generate`."""
         inputs = self._decoding_inputs(sources)
-        if step_hook is None:
-            output = self.network.generate(**inputs, **self._search_arguments(decoding))
-        else:
-            # Beams that end are replaced by others; without beams, finished rows stay.
-            ends = self.end_tokens if decoding.sample or decoding.beam_size == 1 else ()
-            with decoding_hook(self.network, self.key_hook, step_hook, len(sources), ends):
-                output = self.network.generate(**inputs, **self._search_arguments(decoding))
-        outputs = [
-            Hypothesis(self._until_end(tokens), math.nan)
-            for tokens in output[:, self._forced_length(inputs) :].tolist()
-        ]
-        return [outputs[i : i + decoding.nbest] for i in range(0, len(outputs), decoding.nbest)]
+        arguments = self._search_arguments(decoding, self._forced_length(inputs))
+        hypotheses = self._search(inputs, arguments, step_hook, len(sources))
+        nbest = len(hypotheses) // len(sources)
+        return [hypotheses[i : i + nbest] for i in range(0, len(hypotheses), nbest)]
 
-    def _search_arguments(self, decoding: DecodingSettings) -> dict[str, Any]:
-        arguments: dict[str, Any] = {
-            "num_return_sequences": decoding.nbest,
-            "max_new_tokens": min(decoding.max_length, self.max_length or decoding.max_length),
-            "max_length": None,
-            "num_beams": 1 if decoding.sample else decoding.beam_size,
-            "do_sample": decoding.sample,
-        }
-        if decoding.sample:
-            if decoding.seed is not None:
-                torch.manual_seed(decoding.seed)
-            arguments |= {
-                "temperature": decoding.sampling_temperature,
-                "top_k": decoding.top_k,
-                "top_p": decoding.top_p,
-            }
-        elif decoding.beam_size > 1:
-            arguments |= {"length_penalty": decoding.length_penalty, "early_stopping": False}
-        return arguments
+    def _search_arguments(self, decoding: DecodingSettings | GenerationConfig, forced: int) -> dict[str, Any]:
+        """The arguments of generate() that say how to search."""
+        return search_arguments(decoding, self.max_length, forced)
+
+    def _search(
+        self, inputs: dict[str, Any], arguments: dict[str, Any], step_hook: StepHook | None, sentences: int
+    ) -> list[Hypothesis]:
+        """The outputs of all sentences, one after the other."""
+        own = self.network.generation_config
+        beams = arguments.get("num_beams") or own.num_beams or 1
+        ends = _as_set(arguments.get("eos_token_id")) or self.end_tokens
+        token_scores = TokenScores(beams, ends, self.device)
+        hook = decoding_hook(
+            self.network,
+            self.key_hook,
+            step_hook,
+            sentences,
+            # Beams that end are replaced by others; without beams, finished rows stay.
+            ends=ends if beams == 1 else (),
+            search_normalises=beams > 1,
+            token_scores=token_scores,
+        )
+        with hook:
+            found = self.network.generate(**{**arguments, **inputs, "return_dict_in_generate": beams > 1})
+        tokens, rows = (found, None) if beams == 1 else (found.sequences, found.beam_indices)
+        tokens = tokens[:, self._forced_length(inputs) :]
+        if rows is None:
+            rows = torch.arange(len(tokens), device=tokens.device).unsqueeze(1).expand_as(tokens)
+        outputs = [until_end(output, ends) for output in tokens.tolist()]
+        scores = token_scores.totals(tokens, [len(output) for output in outputs], rows)
+        return [Hypothesis(*output) for output in zip(outputs, scores, strict=True)]
 
     def _target_places(self, pairs: Sequence[TokenPair], starts: list[int]) -> tuple[Tensor, Tensor]:
         return spans(starts, [len(pair.target) for pair in pairs], self.device)
-
-    def _until_end(self, tokens: list[int]) -> list[int]:
-        for place, token in enumerate(tokens):
-            if token in self.end_tokens:
-                return tokens[: place + 1]
-        return tokens
 
     @abstractmethod
     def _forced_length(self, inputs: dict[str, Any]) -> int:
@@ -152,6 +157,18 @@ class NetworkModel(Model):
         return next(iter(self.end_tokens), 0)
 
 
+def until_end(tokens: list[int], ends: Collection[int]) -> list[int]:
+    """The tokens to the first that ends an output, or all of them."""
+    for place, token in enumerate(tokens):
+        if token in ends:
+            return tokens[: place + 1]
+    return tokens
+
+
+def _as_set(tokens: int | Iterable[int] | None) -> set[int]:
+    return {tokens} if isinstance(tokens, int) else set(tokens or ())
+
+
 def _device(name: str | None) -> torch.device:
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -159,5 +176,5 @@ def _device(name: str | None) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise KnnSeqError(f"The device '{name}' cannot be used here; the CPU is called 'cpu'.") from error
+        raise InvalidSetting(f"The device '{name}' cannot be used here; the CPU is called 'cpu'.") from error
     return device

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer
 from knn_seq.models.decoder_only import DecoderOnlyModel
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
@@ -37,17 +37,38 @@ class TransformersBackend(ModelBackend):
             )
             network = auto.from_pretrained(name, dtype="auto")
         except (OSError, ValueError, KeyError, ImportError) as error:
-            raise KnnSeqError(_why_not_loaded(name, error)) from error
+            raise _why_not_loaded(name, error) from error
         return wrap_network(network, tokenizer, settings)
 
 
-def wrap_network(network: Any, tokenizer: Any, settings: ModelSettings) -> Model:
-    """The adapter for a network of Transformers that is loaded, with its tokenizer."""
+def adopt_network(network: Any, tokenizer: Any, settings: ModelSettings) -> Model:
+    """The adapter for a network that a user has loaded.  It stays on its device, unless one is given, and in its dtype.
+
+    Args:
+        network: The network.
+        tokenizer: Its tokenizer.
+        settings: Everything else.
+    """
     if not hasattr(network, "generate") or not hasattr(network, "config"):
-        raise KnnSeqError(f"{type(network).__name__} is no model: give a name, a network of Transformers, or a Model.")
+        raise InvalidSetting(
+            f"{type(network).__name__} is no model: give a name, a network of Transformers, or a Model."
+        )
     if tokenizer is None:
-        raise KnnSeqError(f"{type(network).__name__} needs its tokenizer: give tokenizer=, too.")
-    settings = settings if settings.name else replace(settings, name=network.name_or_path or type(network).__name__)
+        raise InvalidSetting(f"{type(network).__name__} needs its tokenizer: give tokenizer=, too.")
+    return wrap_network(
+        network,
+        tokenizer,
+        replace(
+            settings,
+            name=settings.name or network.name_or_path or type(network).__name__,
+            device=settings.device or str(network.device),
+            dtype=str(network.dtype).removeprefix("torch."),
+        ),
+    )
+
+
+def wrap_network(network: Any, tokenizer: Any, settings: ModelSettings) -> Model:
+    """The adapter that fits a network and its tokenizer."""
     vocabulary = vocabulary_fingerprint(_vocabulary(tokenizer))
     if not network.config.is_encoder_decoder:
         return DecoderOnlyModel(network, PromptTokenizer(tokenizer, settings), vocabulary, settings)
@@ -109,7 +130,7 @@ class PromptTokenizer(PairTokenizer):
             "{target_lang}", settings.target_lang or "Target"
         )
         if tokenizer.eos_token_id is None:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 "The model's tokenizer has no end-of-sentence token, so its translations would never end."
             )
 
@@ -135,7 +156,7 @@ class PromptTokenizer(PairTokenizer):
 
 def _check_prompt(prompt: str) -> None:
     if "{source}" not in prompt:
-        raise KnnSeqError(f"The prompt '{prompt}' has no place for the source: write {{source}} into it.")
+        raise InvalidSetting(f"The prompt '{prompt}' has no place for the source: write {{source}} into it.")
 
 
 def _target_side(tokenizer: Any) -> Any:
@@ -162,12 +183,12 @@ def _set_languages(tokenizer: Any, settings: ModelSettings) -> None:
     for side in ("source", "target"):
         language = getattr(settings, f"{side}_lang")
         if known and language is None:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"The model {settings.name} translates between many languages: give --source-lang and --target-lang, "
                 f"for example {', '.join(known[:6])}."
             )
         if language is not None and known and language not in known:
-            raise KnnSeqError(f"The model {settings.name} has no language '{language}'; it has {', '.join(known)}.")
+            raise InvalidSetting(f"The model {settings.name} has no language '{language}'; it has {', '.join(known)}.")
     if known:
         tokenizer.src_lang, tokenizer.tgt_lang = settings.source_lang, settings.target_lang
 
@@ -205,10 +226,12 @@ def _language_token(tokenizer: Any, language: str) -> int:
     return int(tokenizer.convert_tokens_to_ids(language))
 
 
-def _why_not_loaded(name: str, error: Exception) -> str:
+def _why_not_loaded(name: str, error: Exception) -> KnnSeqError:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if os.path.isdir(name):
-        return f"The folder {name} does not hold a model that Transformers can load: {reason}"
+        return DamagedFile(f"The folder {name} does not hold a model that Transformers can load: {reason}")
     if os.path.exists(name):
-        return f"{name} is a file, not a model: give the folder that holds config.json, or a hub name."
-    return f"There is no model '{name}': it is neither a folder here nor a model that could be had from the hub."
+        return InvalidSetting(f"{name} is a file, not a model: give the folder that holds config.json, or a hub name.")
+    return NotFound(
+        f"There is no model '{name}': it is neither a folder here nor a model that could be had from the hub."
+    )

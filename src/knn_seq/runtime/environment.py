@@ -1,8 +1,9 @@
-"""What libraries are told through environment variables before they are first used.  What the user has set stays."""
+"""Environment variables that libraries read when they are first used.  What the user has set stays."""
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import mmap
 import os
 import platform
@@ -37,7 +38,7 @@ def limit_spinning() -> None:
 def avoid_broken_amx() -> None:
     """Keep oneDNN, torch's library for products in half precision, from instructions that this machine cannot run.
 
-    Some virtual machines announce AMX and kill the process that uses it.
+    Some virtual machines announce AMX, but kill the process that uses it.
     """
     if {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"} & os.environ.keys():
         return
@@ -46,7 +47,7 @@ def avoid_broken_amx() -> None:
 
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> set[str]:
-    """What the CPU can do, in the words of Linux; nothing where it does not tell."""
+    """The features of the CPU as Linux names them; none on other systems."""
     try:
         with cpuinfo.open() as lines:
             return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
@@ -55,13 +56,17 @@ def cpu_flags(cpuinfo: Path = CPUINFO) -> set[str]:
 
 
 def _runs_in_child(code: bytes) -> bool:
-    """Whether machine code comes to its end in a process of its own."""
+    """Whether machine code runs to its end; it is run in a child process, which it may kill."""
     child = os.fork()
     if not child:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-        page.write(code)
-        ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA)
-        ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
-        os._exit(0)
+        try:
+            faulthandler.disable()  # or it would report what is to be expected
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+            page.write(code)
+            ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA)
+            ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+            os._exit(0)
+        finally:
+            os._exit(1)  # whatever happens, the child must not run the parent's program
     return os.waitpid(child, 0)[1] == 0

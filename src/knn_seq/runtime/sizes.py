@@ -1,14 +1,11 @@
-"""Numbers of bytes and of things, as people write them, and how much memory there is."""
+"""Numbers of bytes and of things, as people write them."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 
 LARGEST = (1 << 63) - 1
 _NUMBER = re.compile(r"(\d[\d,]*\.?\d*(?:e[+-]?\d{1,3})?)\s*([a-z]*)", re.IGNORECASE)
@@ -25,7 +22,7 @@ def parse_bytes(text: str | int) -> int:
     """How many bytes "64GB", "512 MiB", "1e9" or a plain number mean; KB is 1000 of them, KiB 1024."""
     number = _parse(text, _BYTES)
     if number is None:
-        raise KnnSeqError(f"'{text}' is no size: write a number of bytes above 0 such as 64GB, 512MiB or 1e9.")
+        raise InvalidSetting(f"'{text}' is no size: write a number of bytes above 0 such as 64GB, 512MiB or 1e9.")
     return int(number)
 
 
@@ -33,7 +30,7 @@ def parse_count(text: str | int) -> int:
     """The whole number that "1e9", "20M" or "1,000,000" means; k is a thousand, M a million, B or G a billion."""
     number = _parse(text, _COUNTS)
     if number is None or number != int(number):
-        raise KnnSeqError(f"'{text}' is no count: write a whole number above 0 such as 1e9, 20M or 1,000,000.")
+        raise InvalidSetting(f"'{text}' is no count: write a whole number above 0 such as 1e9, 20M or 1,000,000.")
     return int(number)
 
 
@@ -46,48 +43,9 @@ def format_bytes(number: float) -> str:
     return f"{number:,.0f} {unit}" if unit == "bytes" or abs(number) >= 100 else f"{number:,.3g} {unit}"
 
 
-def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process may take without pushing others out; the whole memory where nobody tells.
-
-    Args:
-        root: Where `proc` and `sys` are.
-    """
-    bounds = [*_free(root / "proc/meminfo"), *_limits(root)]
-    return min(bounds) if bounds else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _parse(text: str | int, units: dict[str, int]) -> Decimal | None:
     match = _NUMBER.fullmatch(str(text).strip())
     if match is None or match[2].lower() not in units:
         return None
     number = Decimal(match[1].replace(",", "")) * units[match[2].lower()]
     return number if 1 <= number <= LARGEST else None
-
-
-def _free(path: Path) -> Iterator[int]:
-    for line in _lines(path):
-        name, _, rest = line.partition(":")
-        if name == "MemAvailable":
-            yield int(rest.split()[0]) * 1024
-
-
-def _limits(root: Path) -> Iterator[int]:
-    """Of the control group that the process is in and all those around it; of both versions of them."""
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, group = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        mount, name = ("memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")
-        top = root / "sys/fs/cgroup" / mount
-        here = top / group.strip().lstrip("/")
-        for folder in (here, *here.parents):
-            yield from (int(limit) for limit in _lines(folder / name) if limit.isdigit())
-            if folder == top:
-                break
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []

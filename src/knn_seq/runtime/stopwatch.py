@@ -14,7 +14,7 @@ class Stopwatch:
     """Adds up the seconds spent in named parts of some work.
 
     Args:
-        device: Where the work is done; one that runs ahead of the program is waited for, so that each part pays for its
+        device: Where the work is done.  A GPU works asynchronously: it is waited for, so that each part pays for its
             own work.
 
     Attributes:
@@ -23,7 +23,7 @@ class Stopwatch:
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self._runs_ahead = torch.device(device).type != "cpu"
+        self._asynchronous = torch.device(device).type != "cpu"
 
     @contextmanager
     def timing(self, part: str) -> Iterator[None]:
@@ -35,6 +35,6 @@ class Stopwatch:
             self.seconds[part] += self._now() - start
 
     def _now(self) -> float:
-        if self._runs_ahead:
+        if self._asynchronous:
             torch.accelerator.synchronize()
         return time.perf_counter()

@@ -1,4 +1,4 @@
-"""The sentences of a corpus that are like a given one."""
+"""The sentences of a corpus that are similar to a given one."""
 
 from knn_seq.sentences.base import SENTENCES, SentenceSearch
 from knn_seq.sentences.lexical import LexicalSearch

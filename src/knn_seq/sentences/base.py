@@ -13,12 +13,12 @@ from knn_seq.registry import Registry
 
 
 class SentenceSearch(ABC):
-    """Finds the sentences of a corpus whose sources are like a given one.
+    """Finds the sentences of a corpus whose sources are similar to a given one.
 
     There are two kinds, by vectors (`VectorSearch`) and by words (`LexicalSearch`).
 
     Args:
-        option: What stands behind the colon of its name, such as the model in `transformers:NAME`.
+        option: The part of its name behind the colon, such as the model in `transformers:NAME`; "" if there is none.
         model: The translation model.
     """
 
@@ -34,7 +34,7 @@ SENTENCES: Registry[SentenceSearch] = Registry(SentenceSearch, "sentences", "sen
 
 
 def absolute_spec(spec: str) -> str:
-    """The name of a search that means the same from any folder."""
+    """The name of a sentence search with absolute paths, so that it means the same from any folder."""
     name, _, option = spec.partition(":")
     path, _, pooling = option.rpartition(":")
     if os.path.exists(option):
@@ -43,6 +43,6 @@ def absolute_spec(spec: str) -> str:
 
 
 def sentence_search(spec: str, model: Model) -> Any:
-    """The search that a user names in one word: NAME or NAME:OPTION."""
+    """The sentence search that a user names: NAME or NAME:OPTION."""
     name, _, option = spec.partition(":")
     return SENTENCES.get(name.replace("-", "_"))(option, model)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.models import Source
 from knn_seq.sentences.base import SENTENCES
 from knn_seq.sentences.lexical import LexicalSearch
@@ -38,7 +38,9 @@ class Bm25Search(LexicalSearch):
         try:
             self._bm25 = import_module("bm25s").BM25.load(folder, mmap=True, show_progress=False)
         except (OSError, ValueError) as error:
-            raise KnnSeqError(f"There is no whole BM25 index in {folder}: build the sentence search again.") from error
+            raise DamagedFile(
+                f"There is no complete BM25 index in {folder}: build the sentence search again."
+            ) from error
 
     def scores(self, text: str) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """See `LexicalSearch.scores`."""

@@ -13,7 +13,7 @@ from knn_seq.sentences.base import SentenceSearch
 
 
 class LexicalSearch(SentenceSearch):
-    """Sentences are like each other if they share words, rare ones above all."""
+    """Sentences are similar if they share words, rare ones above all."""
 
     @abstractmethod
     def fit(self, sources: Sequence[Source]) -> None:
@@ -25,7 +25,7 @@ class LexicalSearch(SentenceSearch):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Read what `save` wrote, memory-mapped where that can be had."""
+        """Read what `save` wrote, memory-mapped where possible."""
 
     @abstractmethod
     def scores(self, text: str) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -42,7 +42,7 @@ class LexicalSearch(SentenceSearch):
 
 def _best(numbers: NDArray[Any], scores: NDArray[np.float32], n: int) -> NDArray[Any]:
     if len(scores) > n:
-        # All that tie with the last one stay, so that the order decides between them and not the partition.
-        kept = scores >= np.partition(scores, len(scores) - n)[len(scores) - n]
-        numbers, scores = numbers[kept], scores[kept]
+        # All that tie with the n-th stay, so that the order decides between them and not the partition.
+        candidates = scores >= np.partition(scores, len(scores) - n)[len(scores) - n]
+        numbers, scores = numbers[candidates], scores[candidates]
     return numbers[np.argsort(-scores, kind="stable")[:n]]

@@ -10,9 +10,9 @@ from knn_seq.storage import DatastoreFolder
 
 
 def open_sentences(store: DatastoreFolder, model: Model) -> SentenceSearch:
-    """What finds sentences in a datastore that was prepared for subset search."""
+    """The sentence search of a datastore that was prepared for subset search."""
     prepared, folder = store.manifest.subset, store.sentence_index_folder
-    search: SentenceSearch = sentence_search(prepared["sentences"], model)
+    search: SentenceSearch = sentence_search(prepared["sentence_search"], model)
     if isinstance(search, VectorSearch):
         search.whitening = Whitening.load(store.whitening_path)
         search.index = INDEXES.get(prepared["sentence_index"]["type"]).load(folder)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting, MissingLibrary
 from knn_seq.models import Model, Source
 from knn_seq.sentences.base import SENTENCES
 from knn_seq.sentences.vectors import VectorSearch
@@ -30,11 +30,11 @@ class SentenceTransformersSearch(VectorSearch):
     def __init__(self, option: str, model: Model) -> None:
         super().__init__(option, model)
         if not option:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 "The sentence search 'sentence-transformers' needs an encoder: write sentence-transformers:NAME."
             )
         if find_spec("sentence_transformers") is None:
-            raise KnnSeqError(
+            raise MissingLibrary(
                 "The library sentence-transformers is missing: pip install knn-seq[sentence-transformers]."
             )
 
@@ -53,6 +53,6 @@ class SentenceTransformersSearch(VectorSearch):
             return import_module("sentence_transformers").SentenceTransformer(self.option, device=device)
         except Exception as error:  # of the hub, of files, of formats: they have no class in common
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"The encoder '{self.option}' of the sentence search cannot be loaded: {reason}"
             ) from error

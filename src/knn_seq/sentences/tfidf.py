@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, MissingLibrary
 from knn_seq.models import Model, Source
 from knn_seq.sentences.base import SENTENCES
 from knn_seq.sentences.lexical import LexicalSearch
@@ -29,7 +29,7 @@ class TfidfSearch(LexicalSearch):
     def __init__(self, option: str, model: Model) -> None:
         super().__init__(option, model)
         if find_spec("sklearn") is None:
-            raise KnnSeqError("The library scikit-learn is missing: pip install knn-seq[tfidf].")
+            raise MissingLibrary("The library scikit-learn is missing: pip install knn-seq[tfidf].")
 
     def fit(self, sources: Sequence[Source]) -> None:
         """See `LexicalSearch.fit`."""
@@ -62,8 +62,8 @@ class TfidfSearch(LexicalSearch):
             parts = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("data", "indices", "indptr")]
             self._postings = _sparse().csr_array(tuple(parts), shape=(len(vocabulary), about["sentences"]))
         except (OSError, ValueError, KeyError) as error:
-            raise KnnSeqError(
-                f"There is no whole TF-IDF index in {folder}: build the sentence search again."
+            raise DamagedFile(
+                f"There is no complete TF-IDF index in {folder}: build the sentence search again."
             ) from error
 
     def scores(self, text: str) -> tuple[NDArray[Any], NDArray[np.float32]]:

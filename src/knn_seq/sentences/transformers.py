@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.models import Model, Source
 from knn_seq.models.batching import masked_mean, pad
 from knn_seq.sentences.base import SENTENCES
@@ -33,7 +33,7 @@ class TransformersSearch(VectorSearch):
         name, _, pooling = option.rpartition(":")
         self.name, self.pooling = (name, pooling) if pooling in POOLINGS else (option, "mean")
         if not self.name:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 "The sentence search 'transformers' needs an encoder: write transformers:NAME, or "
                 "transformers:NAME:first for the first token instead of the mean."
             )
@@ -61,7 +61,9 @@ class TransformersSearch(VectorSearch):
             network = transformers.AutoModel.from_pretrained(self.name, dtype=torch.float32)
         except Exception as error:  # of the hub, of files, of formats: they have no class in common
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise KnnSeqError(f"The encoder '{self.name}' of the sentence search cannot be loaded: {reason}") from error
+            raise InvalidSetting(
+                f"The encoder '{self.name}' of the sentence search cannot be loaded: {reason}"
+            ) from error
         longest = min(tokenizer.model_max_length, _positions(network))
         encoder = network.get_encoder() if network.config.is_encoder_decoder else network
         return tokenizer, encoder.to(self.device).eval(), longest

@@ -16,10 +16,10 @@ from knn_seq.sentences.whitening import Whitening
 
 
 class VectorSearch(SentenceSearch):
-    """Sentences are like each other if their vectors point the same way; a new encoder is a subclass with `encode`."""
+    """Sentences are similar if the angle between their vectors is small; a new encoder is a subclass with `encode`."""
 
     whitens: ClassVar[bool] = True  # False: the vectors were made to be compared as they are
-    # Of all sentences of a datastore, set by whoever builds or opens it.
+    # Both of all sentences of a datastore, set when it is opened.
     whitening: Whitening
     index: SearchIndex  # by l2, of the whitened vectors
 
@@ -28,7 +28,7 @@ class VectorSearch(SentenceSearch):
         """A vector for each sentence, (sources, dimension) float32; the batch is of a size that fits into memory."""
 
     def unit_vectors(self, sources: Sequence[Source]) -> Tensor:
-        """The same of length one."""
+        """The vectors of `encode`, scaled to length one."""
         return torch.nn.functional.normalize(self.encode(sources), dim=1)
 
     def nearest(self, sources: Sequence[Source], n: int) -> NDArray[np.int64]:

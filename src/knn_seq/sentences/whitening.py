@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.storage.atomic import partial_of, publish
 from knn_seq.storage.flat import FlatWriter, create_flat, open_flat
 
@@ -16,9 +16,9 @@ CHUNK = 1 << 16  # rows
 
 
 class Whitening:
-    """Takes from sentence vectors what they have in common, so that what tells them apart decides.
+    """Transforms sentence vectors to mean 0 and equal variance in all directions.
 
-    States of a network vary much in a few directions, the same for every sentence; afterwards they vary in all alike.
+    States of a network vary much in a few directions, whatever the sentence says; those must not decide alone.
 
     Args:
         mean: Of the vectors, (dimension,).
@@ -67,5 +67,5 @@ class Whitening:
         """Read what `save` wrote."""
         arrays = open_flat(path)
         if set(arrays) != {"mean", "matrix"}:
-            raise KnnSeqError(f"{path} is damaged: prepare the datastore for subsets again.")
+            raise DamagedFile(f"{path} is damaged: prepare the datastore for subset search again.")
         return cls(torch.from_numpy(arrays["mean"][0].copy()), torch.from_numpy(arrays["matrix"].copy()))

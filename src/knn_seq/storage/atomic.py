@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the process is killed."""
+"""Files that are there complete or not at all, whenever the process is killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, DiskFull
 
 PARTIAL = ".partial"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -33,7 +33,7 @@ def publish(partial: Path, final: Path) -> None:
 
 
 def publish_folder(partial: Path, final: Path) -> None:
-    """Give a written folder its final name, which nothing else has; the two lie on one disk."""
+    """Give a written folder its final name, which must be free; the two lie on one disk."""
     with disk_errors(final):
         for file in partial.iterdir():
             _fsync(file)
@@ -52,16 +52,16 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; a `KnnSeqError` if it is broken, a `FileNotFoundError` if it is not there."""
+    """What a JSON file holds; a `DamagedFile` if it is not JSON, a `FileNotFoundError` if it is not there."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise KnnSeqError(f"{path} is damaged: it is not JSON ({error}).") from error
+        raise DamagedFile(f"{path} is damaged: it is not JSON ({error}).") from error
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of a full disk, a quota or a file-size limit into a `KnnSeqError`."""
+    """Turn the errors of a full disk, a quota or a file-size limit into a `DiskFull`."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -71,9 +71,9 @@ def disk_errors(path: Path) -> Iterator[None]:
             number = int(match[1]) if match else None
         if number not in _FULL:
             raise
-        raise KnnSeqError(
+        raise DiskFull(
             f"The disk is full ({os.strerror(number)}) at {path}: "
-            "what was finished is kept; free some space and run the same command again."
+            "what was finished is on the disk; free some space and run the same command again to resume."
         ) from error
 
 

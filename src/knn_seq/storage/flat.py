@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, NotFound
 from knn_seq.storage.atomic import disk_errors
 
 ALIGNMENT = 64  # bytes: a cache line
@@ -43,7 +43,7 @@ class Extent(NamedTuple):
 def create_flat(
     path: Path, datasets: Mapping[str, tuple[tuple[int, ...], DTypeLike]], attributes: Mapping[str, Any] | None = None
 ) -> None:
-    """Make a file of contiguous datasets that hold nothing yet, and reserve its space on the disk.
+    """Make a file of contiguous, empty datasets, and reserve its space on the disk.
 
     Args:
         path: The file; one that is there is replaced.
@@ -82,9 +82,9 @@ def read_extents(path: Path) -> tuple[dict[str, Extent], dict[str, Any]]:
         if any(extent.end > size for extent in extents.values()):
             raise ValueError("it is cut short")
     except FileNotFoundError as error:
-        raise KnnSeqError(f"There is no file {path}.") from error
+        raise NotFound(f"There is no file {path}.") from error
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise KnnSeqError(f"{path} is damaged, or not a file of this program: {error}.") from error
+        raise DamagedFile(f"{path} is damaged, or not a file of this program: {error}.") from error
     return extents, attributes
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.models import PairTokenizer, TokenPair
 from knn_seq.storage.keys import open_keys
 from knn_seq.storage.lock import FolderLock
@@ -59,12 +59,12 @@ class DatastoreFolder:
 
     @property
     def whitening_path(self) -> Path:
-        """What whitens the vectors."""
+        """The whitening of the vectors: mean and matrix."""
         return self.path / "whitening.h5"
 
     @property
     def sentence_index_folder(self) -> Path:
-        """What finds source sentences that are like another."""
+        """The sentence search."""
         return self.path / "sentences"
 
     @property
@@ -74,13 +74,13 @@ class DatastoreFolder:
 
     @property
     def codec_path(self) -> Path:
-        """What turns keys into codes."""
+        """The codec that turns keys into codes."""
         return self.path / "codec.faiss"
 
     def index_folder(self, name: str) -> Path:
         """The folder of the index of that name."""
         if not name or name.startswith(".") or "/" in name or "\\" in name:
-            raise KnnSeqError(f"An index cannot be called '{name}': leave out slashes and a leading dot.")
+            raise InvalidSetting(f"An index cannot be called '{name}': leave out slashes and a leading dot.")
         return self.path / "index" / name
 
     def exists(self) -> bool:
@@ -148,9 +148,9 @@ class DatastoreFolder:
         return len(self.values.items)
 
     def require_complete(self) -> None:
-        """Raise a `KnnSeqError` if the build did not come to its end."""
+        """Raise a `KnnSeqError` if the build is unfinished."""
         step = self.manifest.unfinished_step()
         if step is not None:
             raise KnnSeqError(
-                f"{self.path} is not complete: its build stopped at '{step}'; run the same command again to go on."
+                f"{self.path} is not complete: its build stopped at '{step}'; run the same command again to resume."
             )

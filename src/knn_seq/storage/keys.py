@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting, NotFound
 from knn_seq.storage.atomic import partial_of, publish, read_json, write_json
 from knn_seq.storage.flat import Extent, FlatWriter, create_flat, open_flat
 
@@ -21,12 +21,12 @@ def open_keys(path: Path, name: str = KEYS) -> NDArray[Any]:
     """The keys of a datastore, (entries, dimension), or other rows of that name, as a read-only memory map."""
     keys = open_flat(path).get(name)
     if keys is None or keys.ndim != 2:
-        raise KnnSeqError(f"{path} holds no {name}.")
+        raise DamagedFile(f"{path} holds no {name}.")
     return keys
 
 
 class StoredRows(NamedTuple):
-    """Where rows lie, for those who open them elsewhere."""
+    """Where rows are stored, for processes that open them themselves."""
 
     path: Path
     name: str = KEYS
@@ -37,7 +37,7 @@ class StoredRows(NamedTuple):
 
 
 class KeyWriter:
-    """Writes keys in any order into a file of known shape, in such a way that it can go on after a kill.
+    """Writes keys in any order into a file of known shape, so that a killed build can resume.
 
     Sentence vectors and codes are written the same way, under their own names.
     """
@@ -56,7 +56,7 @@ class KeyWriter:
         name: str = KEYS,
         shards: Path | None = None,
     ) -> tuple[KeyWriter, dict[str, Any] | None]:
-        """Go on with a file that fits, or begin a new one.
+        """Resume a file that fits, or create a new one.
 
         Args:
             path: The final file, which `finish` makes.
@@ -64,7 +64,7 @@ class KeyWriter:
             dtype: float16 or float32, of codes uint8.
             identity: What the keys depend on (model, corpus); a file with another one does not fit.
             name: What the rows are called in the file.
-            shards: A folder that tells how far several writers of the file have come; a new file begins without it.
+            shards: The folder with the progress of several writers of the file; deleted when a new file is created.
 
         Returns:
             The writer, and what the last `checkpoint` stored, or None.  If the final file is there already, the writer
@@ -77,7 +77,7 @@ class KeyWriter:
                 return writer, writer.progress()
         if shards is not None and shards.exists():
             shutil.rmtree(shards)
-        _progress_path(path).unlink(missing_ok=True)  # first, or a kill now would leave it with a file it is not of
+        _progress_path(path).unlink(missing_ok=True)  # first, or a kill would leave it beside a new file
         create_flat(partial_of(path), {name: (shape, dtype)}, {"identity": mark})
         return cls(path, name=name), None
 
@@ -85,7 +85,7 @@ class KeyWriter:
     def open_unfinished(
         cls, path: Path, shape: tuple[int, int], dtype: DTypeLike, identity: Mapping[str, Any], name: str = KEYS
     ) -> KeyWriter | None:
-        """Go on with a file that was begun and fits, or None."""
+        """Resume an unfinished file that fits; None if there is none."""
         return cls._open_fitting(path, shape, np.dtype(dtype), json.dumps(identity, sort_keys=True), False, name)
 
     def write(self, start: int, keys: ArrayLike) -> None:
@@ -97,7 +97,7 @@ class KeyWriter:
         with np.errstate(over="ignore"):
             rows = np.ascontiguousarray(keys, dtype)
         if not _all_finite(rows):
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"The model gives keys that {dtype} cannot hold: build with float32 keys, or check the model."
             )
         self._writer.write(self.name, start, rows)
@@ -112,7 +112,7 @@ class KeyWriter:
         self._writer.sync()
 
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
-        """Bring all keys to the disk, and remember how far they go in the caller's own words."""
+        """Bring all keys to the disk, and store the progress in the caller's own terms."""
         self.sync()
         write_json(_progress_path(self.path), progress)
 
@@ -142,7 +142,7 @@ class KeyWriter:
     ) -> KeyWriter | None:
         try:
             writer = cls(path, finished, name)
-        except KnnSeqError:  # not there, or a kill cut its making short
+        except (NotFound, DamagedFile):  # or a kill interrupted its creation
             return None
         extent = writer._writer.extents.get(name)
         if (

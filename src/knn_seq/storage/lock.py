@@ -16,11 +16,11 @@ _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 class FolderLock:
     """Lets one process at a time write into a folder, which is made if it is not there.
 
-    The kernel lets go of the lock when the process ends, however it ends, even if its children live on.
+    The kernel releases the lock when the process ends, however it ends, even if its children live on.
 
     Args:
         folder: The folder.
-        timeout: Seconds to wait for another process to let go of it.
+        timeout: Seconds to wait for another process to release it.
     """
 
     def __init__(self, folder: Path, timeout: float = 0.0) -> None:
@@ -62,7 +62,7 @@ class FolderLock:
                 time.sleep(0.1)
 
     def release(self) -> None:
-        """Let go of the lock; the lock file stays, since removing it would open a race."""
+        """Release the lock; the lock file stays, since removing it would open a race."""
         if self._handle >= 0:
             _held.discard(self._handle)
             os.close(self._handle)

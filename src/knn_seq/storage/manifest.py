@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from knn_seq import __version__
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, KnnSeqError, NotFound
 from knn_seq.storage.atomic import read_json, write_json
 
 MANIFEST_NAME = "datastore.json"
@@ -19,7 +19,7 @@ R = TypeVar("R", bound="Record")
 
 @dataclass
 class Record:
-    """A part of the manifest.  Fields that this version does not know are kept in `extra` and written back."""
+    """A part of the manifest.  Fields that this version does not know stay in `extra` and are written back."""
 
     extra: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
@@ -93,12 +93,14 @@ class Manifest(Record):
     corpus: CorpusInfo
     build: dict[str, Any] = field(default_factory=dict)  # the settings it was built with
     counts: Counts = field(default_factory=Counts)
-    indexes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: type, recipe, metric, ...
+    indexes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: type, recipe, metric ...
     default_index: str | None = None
-    subset: dict[str, Any] = field(default_factory=dict)  # sentences, codes, ...: what subset search was prepared with
+    subset: dict[str, Any] = field(
+        default_factory=dict
+    )  # what subset search was prepared with: sentence_search, codes ...
     defaults: dict[str, Any] = field(default_factory=dict)  # k, temperature, weight, retriever, combiner
     tuned: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same by what they are for: "subset/fixed"
-    steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: {"state": "running" or "done", ...}
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: {"state": "waiting" or "done"}
     created_with: str = __version__
     format_version: int = FORMAT_VERSION
 
@@ -109,7 +111,7 @@ class Manifest(Record):
         try:
             data = read_json(path)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise KnnSeqError(
+            raise NotFound(
                 f"{folder} is not a datastore: it has no {MANIFEST_NAME}; make one with `knn-seq build`."
             ) from error
         except OSError as error:
@@ -123,14 +125,14 @@ class Manifest(Record):
         try:
             return cls.from_dict(data)
         except ValueError as error:
-            raise KnnSeqError(f"{path} is damaged: {error}.") from error
+            raise DamagedFile(f"{path} is damaged: {error}.") from error
 
     def save(self, folder: Path) -> None:
         """Replace the manifest of a datastore's folder in one step."""
         write_json(folder / MANIFEST_NAME, self.to_dict())
 
     def unfinished_step(self) -> str | None:
-        """The first step of the build that did not come to its end, if there is one."""
+        """The first step of the build that is not done; None if all are."""
         return next((name for name, step in self.steps.items() if step.get("state") != "done"), None)
 
 

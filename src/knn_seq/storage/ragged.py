@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.storage.atomic import PARTIAL, disk_errors, partial_of, publish
 from knn_seq.storage.flat import FlatWriter, create_flat, open_flat, read_extents
 
@@ -36,7 +36,7 @@ class Ragged(Sequence[NDArray[Any]]):
         arrays = open_flat(path)
         items, offsets = arrays.get(_dataset(name, "items")), arrays.get(_dataset(name, "offsets"))
         if items is None or offsets is None or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(items):
-            raise KnnSeqError(f"{path} is damaged: its offsets do not fit its items.")
+            raise DamagedFile(f"{path} is damaged: its offsets do not fit its items.")
         return cls(items, offsets)
 
     def __len__(self) -> int:
@@ -59,12 +59,13 @@ class Ragged(Sequence[NDArray[Any]]):
 
 
 class RaggedWriter:
-    """Writes sequences to raw files beside the final one, in such a way that it can go on after a kill.
+    """Writes sequences to raw files beside the final one, so that a killed build can resume.
 
     Args:
         path: The final file, which `finish` makes.
         dtypes: The dtype of the items of each array that the file is to hold, by name; {"": dtype} for the only one.
-        lengths: What `checkpoint` returned last: what was appended afterwards is dropped.  None: start anew.
+        lengths: What `checkpoint` returned last, to resume from: what was appended afterwards is dropped.  If the final
+            file was made already, the writer is `finished`.  None: start from the beginning.
     """
 
     def __init__(
@@ -79,18 +80,8 @@ class RaggedWriter:
             for (name, kind), size in self._sizes().items():
                 self._files[name, kind] = _AppendFile(self._partial(name, kind), size)
 
-    @classmethod
-    def resume(cls, path: Path, dtypes: Mapping[str, DTypeLike], lengths: Mapping[str, Sequence[int]]) -> RaggedWriter:
-        """Go on from a checkpoint; if the final file was made already, the writer is `finished`."""
-        return cls(path, dtypes, lengths)
-
-    def append(self, *sequences: ArrayLike) -> None:
-        """Append one sequence to each array, in the order of their names."""
-        arrays = [np.asarray(sequence, dtype) for sequence, dtype in zip(sequences, self._dtypes.values(), strict=True)]
-        self.extend(*((array, [len(array)]) for array in arrays))
-
     def extend(self, *columns: tuple[ArrayLike, ArrayLike]) -> None:
-        """Append many sequences to each array, given as their items in a row, and their lengths."""
+        """Append sequences to each array, in the order of their names, given as all their items and their lengths."""
         for (name, dtype), (items, lengths) in zip(self._dtypes.items(), columns, strict=True):
             flat, sizes = np.ascontiguousarray(items, dtype), np.asarray(lengths, np.int64)
             sequences, count = self._lengths[name]
@@ -158,7 +149,7 @@ class RaggedWriter:
         return self.path.with_name(".".join(filter(None, (self.path.name, name, kind))) + PARTIAL)
 
     def _is_finished(self) -> bool:
-        """Whether the build was killed after `finish` gave the final file its name and began to remove the raw ones."""
+        """Whether the build was killed while `finish` removed the raw files, after the final one had its name."""
         if all(self._partial(name, kind).exists() for name, kind in self._sizes()) or not self.path.exists():
             return False
         extents = read_extents(self.path)[0]
@@ -177,7 +168,7 @@ class _AppendFile:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         if os.fstat(self._handle).st_size < size:
             os.close(self._handle)
-            raise KnnSeqError(f"{path} is damaged (shorter than it was): delete the folder and build it anew.")
+            raise DamagedFile(f"{path} is damaged (shorter than it was): delete the folder and build again.")
         os.ftruncate(self._handle, size)
         os.lseek(self._handle, size, os.SEEK_SET)
         self._buffer = bytearray()

@@ -17,29 +17,29 @@ BORDER_BYTES = 1 << 20  # at each end of a shard; no network file system moves l
 class ShardWriter:
     """Writes one shard of a file that is not finished.
 
-    A network file system moves whole pages: where two writers share one, what one of them wrote may be lost.  So the
-    rows at both ends of the shard are written a second time, into a file that nobody else touches, and
-    `restore_borders` puts them into their place again when all shards are written.
+    A network file system moves pages: where two writers share one, what one of them wrote may be lost.  So the rows at
+    both ends of the shard are written a second time, into a file of their own, and `restore_borders` writes them to
+    their place again when all shards are written.
 
     Args:
-        path: The final file; it was begun by `KeyWriter.open_or_create`.
+        path: The final file; `KeyWriter.open_or_create` has created it.
         rows: The shard's.
-        kept: The file for the rows at its ends.
-        begun: Whether some rows were written before, so that `kept` is there.
+        borders: The file for the rows at both ends.
+        resume: Whether some rows were written before, so that `borders` is there.
         name: What the rows are called in the file.
     """
 
-    def __init__(self, path: Path, rows: range, kept: Path, begun: bool, name: str = KEYS) -> None:
+    def __init__(self, path: Path, rows: range, borders: Path, resume: bool, name: str = KEYS) -> None:
         self._writer = KeyWriter(path, name=name)
         extent = self._writer.extent
-        reach = max(BORDER_BYTES // max(extent.row_bytes, 1), 1)
-        head, tail = rows[:reach], rows[reach:][-reach:]
+        count = max(BORDER_BYTES // max(extent.row_bytes, 1), 1)
+        head, tail = rows[:count], rows[count:][-count:]
         self._borders = {"head": head, "tail": tail}
         self._inner = range(head.stop, tail.start) if tail else range(0)
-        if not begun:
+        if not resume:
             shapes = {end: ((len(part), *extent.shape[1:]), extent.dtype) for end, part in self._borders.items()}
-            create_flat(kept, shapes, {"start": rows.start, "stop": rows.stop})
-        self._kept = FlatWriter(kept)
+            create_flat(borders, shapes, {"start": rows.start, "stop": rows.stop})
+        self._border_writer = FlatWriter(borders)
 
     def write(self, start: int, rows: NDArray[Any]) -> None:
         """Write rows, (n, dimension), from row `start` of the file on."""
@@ -50,17 +50,17 @@ class ShardWriter:
         for end, border in self._borders.items():
             first, last = max(start, border.start), min(stop, border.stop)
             if first < last:
-                self._kept.write(end, first - border.start, rows[first - start : last - start])
+                self._border_writer.write(end, first - border.start, rows[first - start : last - start])
 
     def sync(self) -> None:
         """Return when all that was written is on the disk."""
         self._writer.sync()
-        self._kept.sync()
+        self._border_writer.sync()
 
     def close(self) -> None:
         """Close the files."""
         self._writer.close()
-        self._kept.close()
+        self._border_writer.close()
 
     def __enter__(self) -> ShardWriter:
         return self
@@ -71,8 +71,8 @@ class ShardWriter:
         self.close()
 
 
-def restore_borders(kept: Path, writer: KeyWriter) -> None:
+def restore_borders(borders: Path, writer: KeyWriter) -> None:
     """Write the rows at the ends of a shard again, now that nobody else writes."""
-    rows, attributes = open_flat(kept), read_extents(kept)[1]
+    rows, attributes = open_flat(borders), read_extents(borders)[1]
     for name, start in (("head", attributes["start"]), ("tail", attributes["stop"] - len(rows["tail"]))):
         writer.write(int(start), rows[name])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.storage.ragged import Ragged, RaggedWriter
 
 DTYPES = {"source": np.uint8, "target": np.uint8}
@@ -19,7 +19,7 @@ class TextFile(Sequence[tuple[str, str]]):
     def __init__(self, path: Path) -> None:
         self._sources, self._targets = Ragged.open(path, "source"), Ragged.open(path, "target")
         if len(self._sources) != len(self._targets):
-            raise KnnSeqError(f"{path} is damaged: it has {len(self._sources)} sources, {len(self._targets)} targets.")
+            raise DamagedFile(f"{path} is damaged: it has {len(self._sources)} sources, {len(self._targets)} targets.")
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -29,11 +29,11 @@ class TextFile(Sequence[tuple[str, str]]):
 
 
 class TextWriter(RaggedWriter):
-    """Writes the text of sentence pairs, in such a way that it can go on after a kill.
+    """Writes the text of sentence pairs, so that a killed build can resume.
 
     Args:
         path: The final file, which `finish` makes.
-        lengths: What `checkpoint` returned last; None: start anew.
+        lengths: What `checkpoint` returned last, to resume from; None: start from the beginning.
     """
 
     def __init__(self, path: Path, lengths: Mapping[str, Sequence[int]] | None = None) -> None:

@@ -10,7 +10,7 @@ from knn_seq.registry import Registry
 from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings
 
-LOCK_TIMEOUT = 30.0  # seconds that a worker waits for one that is dying to let go of the piece it worked on
+LOCK_TIMEOUT = 30.0  # seconds that a worker waits for one that is dying to release the piece it worked on
 
 
 class Worker(ABC):
@@ -59,15 +59,15 @@ class Engine(ABC):
         self.settings, self.model = settings, model
 
     @property
-    def tokenizers(self) -> int:
-        """Processes of this machine that tokenize text."""
+    def tokenizer_processes(self) -> int:
+        """How many processes of this machine tokenize text."""
         return os.cpu_count() or 1
 
-    def start(self, load: bool = False) -> None:  # noqa: B027
-        """Take hold of what the engine needs, so that what is missing shows before hours of other work.
+    def start(self, load_model: bool = False) -> None:  # noqa: B027
+        """Start what the engine needs, so that what is missing shows before hours of other work.
 
         Args:
-            load: Workers will need the model: they may load it meanwhile.
+            load_model: Workers will need the model: they may load it meanwhile.
         """
 
     @abstractmethod
@@ -79,11 +79,8 @@ class Engine(ABC):
             progress: Counts what is done; it has counted already what the pieces found `done`.
         """
 
-    def release(self) -> None:  # noqa: B027
-        """No work will come any more: the engine may begin to let go, while others go on."""
-
     def close(self) -> None:  # noqa: B027
-        """Let go of whatever the engine holds."""
+        """Stop what `start` and `run` have started."""
 
     def __enter__(self) -> Engine:
         return self
@@ -95,13 +92,18 @@ class Engine(ABC):
 
 
 class PieceProgress:
-    """How much of each piece is done, shown as one progress."""
+    """How much of each piece is done, shown as one progress.
+
+    Args:
+        pieces: The work.
+        progress: Has counted already what the pieces found `done`.
+    """
 
     def __init__(self, pieces: Sequence[Work], progress: Progress) -> None:
         self._done, self._progress = [piece.done() for piece in pieces], progress
 
     def set(self, number: int, done: int) -> None:
-        """So much of the piece of that number is done by now; less than before if a worker died with it."""
+        """Say how much of a piece is done by now; less than before if a worker died with it."""
         if done != self._done[number]:
             self._progress.update(done - self._done[number])
             self._done[number] = done
@@ -111,5 +113,5 @@ ENGINES: Registry[Engine] = Registry(Engine, "build.engine", "engine")  # type: 
 
 
 def open_engine(settings: BuildSettings, model: Model | None = None) -> Engine:
-    """The engine that the settings name; what it needs it takes when it is first used."""
+    """The engine that the settings name; nothing is started yet."""
     return ENGINES.get(settings.engine)(settings, model)

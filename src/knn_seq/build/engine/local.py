@@ -13,15 +13,15 @@ class LocalEngine(Engine):
     """One worker: this process, with the model that is loaded."""
 
     @property
-    def tokenizers(self) -> int:
+    def tokenizer_processes(self) -> int:
         """As many as the user wants."""
-        return self.settings.workers or super().tokenizers
+        return self.settings.workers or super().tokenizer_processes
 
     def run(self, pieces: Sequence[Work], progress: Progress) -> None:
         """See `Engine.run`."""
-        tally = PieceProgress(pieces, progress)
+        of_pieces = PieceProgress(pieces, progress)
         for number, piece in enumerate(pieces):
-            piece.run(LocalWorker(self.model, tally, number))
+            piece.run(LocalWorker(self.model, of_pieces, number))
 
 
 class LocalWorker(Worker):
@@ -29,12 +29,12 @@ class LocalWorker(Worker):
 
     Args:
         model: The model, if there is one.
-        tally: Counts what is done.
+        progress: Counts what is done.
         number: The piece's number.
     """
 
-    def __init__(self, model: Model | None, tally: PieceProgress, number: int) -> None:
-        self._model, self._tally, self._number = model, tally, number
+    def __init__(self, model: Model | None, progress: PieceProgress, number: int) -> None:
+        self._model, self._progress, self._number = model, progress, number
 
     @property
     def model(self) -> Model:
@@ -45,4 +45,4 @@ class LocalWorker(Worker):
 
     def report(self, done: int) -> None:
         """See `Worker.report`."""
-        self._tally.set(self._number, done)
+        self._progress.set(self._number, done)

@@ -10,14 +10,14 @@ from typing import Any
 
 import transformers
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting
 from knn_seq.fairseq.checkpoint.folder import OPTIONS_NAME
 from knn_seq.fairseq.checkpoint.network import register_fairseq
 from knn_seq.fairseq.checkpoint.subwords import WORD_END, BytePairs, SentencePieces
 from knn_seq.fairseq.checkpoint.tokenizer import FairseqTokenizer, Side
 
 # The options that say how text becomes tokens; all others are in the network's own configuration.
-KEPT = re.compile(
+TEXT_OPTIONS = re.compile(
     r"task|(source|target)_lang|lang_tok_style|langtoks_specs|encoder_langtok|decoder_langtok|tokenizer|moses_.*"
 )
 
@@ -33,21 +33,21 @@ def save(folder: Path, network: Any, tokenizer: FairseqTokenizer, options: dict[
     An FSMT with BPE codes gets the files of Transformers' own tokenizer too.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise KnnSeqError(f"{folder} is there already and is not empty: choose another folder.")
+        raise InvalidSetting(f"{folder} is there already and is not empty: choose another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     transformers.utils.logging.disable_progress_bar()
     network.save_pretrained(folder)
-    kept = {name: value for name, value in options.items() if KEPT.fullmatch(name)}
+    written = {name: value for name, value in options.items() if TEXT_OPTIONS.fullmatch(name)}
     if tokenizer.languages:
-        kept |= {"langs": list(tokenizer.languages), "source_lang": None, "target_lang": None}
+        written |= {"langs": list(tokenizer.languages), "source_lang": None, "target_lang": None}
     else:
-        kept |= {"source_lang": tokenizer.source.language, "target_lang": tokenizer.target.language}
+        written |= {"source_lang": tokenizer.source.language, "target_lang": tokenizer.target.language}
     for side in (tokenizer.source, tokenizer.target):
         # All languages of a multilingual model have one dictionary and one BPE.
         side.dictionary.write(folder / ("dict.txt" if tokenizer.languages else f"dict.{side.language}.txt"))
         if side.subwords.path is not None:
-            kept |= _copy_subwords(side, folder, "codes" if tokenizer.languages else side.language)
-    (folder / OPTIONS_NAME).write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            written |= _copy_subwords(side, folder, "codes" if tokenizer.languages else side.language)
+    (folder / OPTIONS_NAME).write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if network.config.model_type == "fsmt" and isinstance(tokenizer.source.subwords, BytePairs):
         _save_fsmt_tokenizer(folder, tokenizer)
 
@@ -59,7 +59,7 @@ def load(folder: Path) -> tuple[Any, dict[str, Any]]:
     try:
         network = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype="auto")
     except (OSError, ValueError, KeyError) as error:
-        raise KnnSeqError(f"The folder {folder} does not hold a model that can be loaded: {error}") from error
+        raise DamagedFile(f"The folder {folder} does not hold a model that can be loaded: {error}") from error
     options: dict[str, Any] = json.loads((folder / OPTIONS_NAME).read_text(encoding="utf-8"))
     return network.eval(), options
 
@@ -75,7 +75,7 @@ def _copy_subwords(side: Side, folder: Path, name: str) -> dict[str, str]:
 
 
 def _save_fsmt_tokenizer(folder: Path, tokenizer: FairseqTokenizer) -> None:
-    """Transformers marks the ends of words, not the pieces that go on."""
+    """Transformers marks the ends of words, not the pieces that others continue."""
     codes = tokenizer.source.subwords
     assert isinstance(codes, BytePairs)
     if codes.separate_end:

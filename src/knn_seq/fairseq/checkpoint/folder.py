@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting, NotFound
 from knn_seq.fairseq.checkpoint.options import is_multilingual
 from knn_seq.fairseq.checkpoint.subwords import BytePairs, Pretokenized, SentencePieces, Subwords
 from knn_seq.fairseq.checkpoint.tokenizer import FairseqTokenizer, Moses, Side
@@ -33,7 +33,7 @@ def find_checkpoint(name: str) -> Path:
     for candidate in CHECKPOINTS:
         if (path / candidate).exists():
             return path / candidate
-    raise KnnSeqError(f"The folder {path} has neither {' nor '.join(CHECKPOINTS)}: give the checkpoint's own path.")
+    raise NotFound(f"The folder {path} has neither {' nor '.join(CHECKPOINTS)}: give the checkpoint's own path.")
 
 
 def with_options_beside(options: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -44,9 +44,9 @@ def with_options_beside(options: dict[str, Any], folder: Path) -> dict[str, Any]
     try:
         beside = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise KnnSeqError(f"{path} cannot be read as JSON: {error}.") from error
+        raise DamagedFile(f"{path} cannot be read as JSON: {error}.") from error
     if not isinstance(beside, dict):
-        raise KnnSeqError(f"{path} must hold an object with options such as tokenizer and bpe.")
+        raise DamagedFile(f"{path} must hold an object with options such as tokenizer and bpe.")
     return options | beside
 
 
@@ -71,7 +71,7 @@ def find_tokenizer(
         if tokens and len(dictionary) != size:
             dictionary = dictionary.extended(tokens.values())
         if len(dictionary) != size:
-            raise KnnSeqError(
+            raise DamagedFile(
                 f"{path} has {len(dictionary):,} symbols and the model's {side} side embeds {size:,}: "
                 "put the dictionary that it was trained with beside the checkpoint."
             )
@@ -90,7 +90,7 @@ def language_tokens(options: dict[str, Any], folders: list[Path]) -> dict[str, s
     style = LANGUAGE_TOKENS[options.get("lang_tok_style") or "multilingual"]
     specs = options.get("langtoks_specs") or ["main"]
     if specs not in ("main", ["main"]):
-        raise KnnSeqError(f"The option 'langtoks_specs' ({specs}) of the checkpoint is not supported.")
+        raise InvalidSetting(f"The option 'langtoks_specs' ({specs}) of the checkpoint is not supported.")
     languages = options.get("langs")
     if isinstance(languages, str):
         languages = languages.split(",")
@@ -101,7 +101,7 @@ def language_tokens(options: dict[str, Any], folders: list[Path]) -> dict[str, s
                 languages = path.read_text(encoding="utf-8").split()
                 break
         else:
-            raise KnnSeqError(f"The list of languages {name} was not found: put it beside the checkpoint.")
+            raise NotFound(f"The list of languages {name} was not found: put it beside the checkpoint.")
     if not languages:
         pairs = options.get("lang_pairs") or []
         pairs = pairs.split(",") if isinstance(pairs, str) else pairs
@@ -124,16 +124,16 @@ def _language(
     chosen = getattr(settings, f"{side}_lang")
     if known:
         if chosen is None:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"The model {settings.name} translates between many languages: give --source-lang and --target-lang, "
                 f"for example {', '.join(known[:6])}."
             )
         if chosen not in known:
-            raise KnnSeqError(f"The model {settings.name} has no language '{chosen}'; it has {', '.join(known)}.")
+            raise InvalidSetting(f"The model {settings.name} has no language '{chosen}'; it has {', '.join(known)}.")
         return str(chosen)
     own = options.get(f"{side}_lang")
     if own and chosen and own != chosen:
-        raise KnnSeqError(f"The {side} language of the model {settings.name} is {own}, not {chosen}.")
+        raise InvalidSetting(f"The {side} language of the model {settings.name} is {own}, not {chosen}.")
     if own or chosen:
         return str(own or chosen)
     for folder in folders:
@@ -141,7 +141,7 @@ def _language(
         pairs = {match.groups() for match in names if match}
         if len(pairs) == 1:
             return str(pairs.pop()[0 if side == "source" else 1])
-    raise KnnSeqError(
+    raise InvalidSetting(
         f"The checkpoint {settings.name} does not tell its languages: give --source-lang and --target-lang."
     )
 
@@ -153,7 +153,7 @@ def _find_dictionary(side: str, language: str, options: dict[str, Any], folders:
         for name in names:
             if (folder / name).is_file():
                 return folder / name
-    raise KnnSeqError(
+    raise NotFound(
         f"The dictionary dict.{language}.txt was not found in {' nor in '.join(map(str, folders))}: "
         "put it beside the checkpoint, or give its folder with --data."
     )
@@ -163,7 +163,7 @@ def _subwords(side: str, language: str, options: dict[str, Any], folders: list[P
     """The BPE that the options name or that lies beside the checkpoint."""
     name = options.get("bpe")
     if name not in BPE:
-        raise KnnSeqError(f"The option 'bpe' ({name}) of the checkpoint is not supported.")
+        raise InvalidSetting(f"The option 'bpe' ({name}) of the checkpoint is not supported.")
     for option, kind in (("bpe_codes", BytePairs), ("sentencepiece_model", SentencePieces)):
         given = options.get(option)
         if isinstance(given, str) and given and BPE[name] in (None, kind):
@@ -181,14 +181,14 @@ def _subwords(side: str, language: str, options: dict[str, Any], folders: list[P
                 if len(files) == 1:
                     return SentencePieces(files[0])
     if name is not None:
-        raise KnnSeqError(f"The {name} file of the {side} side was not found: put it beside the checkpoint.")
+        raise NotFound(f"The {name} file of the {side} side was not found: put it beside the checkpoint.")
     return Pretokenized()
 
 
 def _words(language: str, options: dict[str, Any]) -> Moses | None:
     name = options.get("tokenizer")
     if name not in TOKENIZERS:
-        raise KnnSeqError(f"The option 'tokenizer' ({name}) of the checkpoint is not supported.")
+        raise InvalidSetting(f"The option 'tokenizer' ({name}) of the checkpoint is not supported.")
     if name != "moses":
         return None
     return Moses(language, not options.get("moses_no_dash_splits"), not options.get("moses_no_escape"))

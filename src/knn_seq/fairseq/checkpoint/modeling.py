@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 
 from knn_seq.fairseq.checkpoint.configuration import FairseqConfig
 from knn_seq.fairseq.dictionary import PAD
-from knn_seq.models.firefox_network.modeling import SinusoidalPositions
+from knn_seq.models.firefox_network.layers import SinusoidalPositions
 
 FIRST_POSITION = PAD + 1  # fairseq counts positions from here
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
@@ -181,8 +181,8 @@ class DecoderLayer(Layer):
     def _source_memory(self, encoder_states: Tensor | None, cache: EncoderDecoderCache | None) -> tuple[Tensor, Tensor]:
         """Keys and values of the source, computed once for a sentence."""
         if cache is not None and cache.is_updated.get(self.number):
-            kept = cache.cross_attention_cache.layers[self.number]
-            return kept.keys, kept.values
+            layer = cache.cross_attention_cache.layers[self.number]
+            return layer.keys, layer.values
         assert encoder_states is not None
         memory: tuple[Tensor, Tensor] = self.encoder_attn.memory(encoder_states)
         if cache is not None:
@@ -233,7 +233,7 @@ class Decoder(Embedding):
         return_dict: bool | None = True,
         **_: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions | tuple[Any, ...]:
-        """One pass over the tokens, whole sentences or the next tokens of those in the cache.
+        """One pass over the tokens, complete sentences or the next tokens of those in the cache.
 
         Args:
             input_ids: (rows, length).

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, FSMTConfig, FSMTForConditionalGeneration, GenerationConfig
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.fairseq.checkpoint.configuration import FairseqConfig
 from knn_seq.fairseq.checkpoint.modeling import FIRST_POSITION, FairseqForTranslation
 from knn_seq.fairseq.checkpoint.options import Architecture, architecture_of
@@ -194,5 +194,5 @@ def _fill(network: Any, weights: dict[str, Tensor], checkpoint: Checkpoint) -> N
     network.tie_weights()
 
 
-def _unknown_variant(checkpoint: Checkpoint, reason: str) -> KnnSeqError:
-    return KnnSeqError(f"{checkpoint.path} is of a variant that is not supported: {reason}.")
+def _unknown_variant(checkpoint: Checkpoint, reason: str) -> DamagedFile:
+    return DamagedFile(f"{checkpoint.path} is of a variant that is not supported: {reason}.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 
 DEFAULT_POSITIONS = 1024
 ACTIVATIONS = ("relu", "gelu")
@@ -81,15 +81,15 @@ class Architecture:
 
 
 def architecture_of(options: dict[str, Any], path: Path) -> Architecture:
-    """The architecture, or a `KnnSeqError` that names the option which is not supported."""
+    """The architecture, or an `InvalidSetting` that names the option which is not supported."""
     name = options.get("arch") or "transformer"
     if "transformer" not in name or name.startswith(_OTHER_FAMILIES):
-        raise KnnSeqError(
+        raise InvalidSetting(
             f"{path} is a model of the architecture '{name}', which is not supported: "
             "only Transformers with an encoder and a decoder (transformer, transformer_wmt_en_de_big ...) are."
         )
     if options.get("task") not in TASKS and "translation_knn" not in str(options.get("task")):
-        raise KnnSeqError(
+        raise InvalidSetting(
             f"{path} was trained for the task '{options['task']}', which is not supported: "
             f"only {' and '.join(filter(None, TASKS))} are."
         )
@@ -138,5 +138,5 @@ def _number(values: dict[str, Any], option: str, default: int, path: Path) -> in
     return value
 
 
-def _unsupported(path: Path, option: str, value: object) -> KnnSeqError:
-    return KnnSeqError(f"{path} was trained with the option '{option}' ({value}), which is not supported.")
+def _unsupported(path: Path, option: str, value: object) -> InvalidSetting:
+    return InvalidSetting(f"{path} was trained with the option '{option}' ({value}), which is not supported.")

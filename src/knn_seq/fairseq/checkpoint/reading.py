@@ -15,7 +15,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, NotFound
 
 # Libraries whose objects stand in checkpoints beside the weights: configurations, meters, numbers.
 STATEFUL = ("omegaconf.", "fairseq.", "fairseq_cli.", "hydra.", "numpy.", "typing.", "enum.")
@@ -84,19 +84,19 @@ def read_checkpoint(path: Path) -> Checkpoint:
     be in checkpoints it makes stand-ins, and a file that holds anything else is refused.
     """
     if not path.is_file():
-        raise KnnSeqError(f"There is no checkpoint {path}.")
+        raise NotFound(f"There is no checkpoint {path}.")
     try:
         state = _load(path)
     except Exception as error:  # damaged and hostile files fail in many ways
-        raise KnnSeqError(_why_not_read(path, error)) from error
+        raise DamagedFile(_why_not_read(path, error)) from error
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise KnnSeqError(f"{path} is no fairseq checkpoint: it has no 'model'.")
+        raise DamagedFile(f"{path} is no fairseq checkpoint: it has no 'model'.")
     try:
         options = _options(state)
     except RecursionError as error:
-        raise KnnSeqError(f"{path} is damaged: its options contain themselves.") from error
+        raise DamagedFile(f"{path} is damaged: its options contain themselves.") from error
     if not options:
-        raise KnnSeqError(f"{path} is no fairseq checkpoint: it has neither 'args' nor 'cfg'.")
+        raise DamagedFile(f"{path} is no fairseq checkpoint: it has neither 'args' nor 'cfg'.")
     # Of our own: the file, which may be mapped into memory, can go or change.
     weights = {
         str(name): tensor.detach().to(torch.float32, copy=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.fairseq.dictionary import CONTINUED, join_pieces
 
 WORD_END = "</w>"
@@ -31,7 +31,7 @@ class Subwords(ABC):
 
 
 class Pretokenized(Subwords):
-    """The text holds the pieces, parted by spaces; "@@" marks those that go on."""
+    """The text holds the pieces, parted by spaces; "@@" marks those that another one continues."""
 
     def split(self, text: str) -> list[str]:
         """What is between the spaces."""
@@ -55,7 +55,7 @@ class BytePairs(Subwords):
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise KnnSeqError(f"The BPE codes {path} cannot be read: {error}.") from error
+            raise DamagedFile(f"The BPE codes {path} cannot be read: {error}.") from error
         header = lines[0].startswith("#version:")
         counted = False
         for number, line in enumerate(lines[1:] if header else lines, 2 if header else 1):
@@ -63,7 +63,7 @@ class BytePairs(Subwords):
             if fields == [""]:
                 continue
             if len(fields) not in (2, 3):
-                raise KnnSeqError(f"Line {number} of the BPE codes {path} is not two pieces to merge: '{line}'.")
+                raise DamagedFile(f"Line {number} of the BPE codes {path} is not two pieces to merge: '{line}'.")
             counted |= len(fields) == 3
             self.merges.append((fields[0], fields[1]))
         # Without a header these are subword-nmt's first version, which ends words with a symbol of its own.
@@ -117,7 +117,7 @@ class SentencePieces(Subwords):
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         except (OSError, RuntimeError) as error:
-            raise KnnSeqError(f"Cannot read {path} as a SentencePiece model: get the file again.") from error
+            raise DamagedFile(f"Cannot read {path} as a SentencePiece model: get the file again.") from error
 
     def split(self, text: str) -> list[str]:
         """The pieces; "▁" marks the start of a word."""

@@ -1,0 +1,1 @@
+"""What runs inside fairseq-generate.  Without fairseq, `tasks` and `ensemble` cannot be imported."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from knn_seq.datastore import Datastore
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import ModelMismatch
 from knn_seq.fairseq.generate.network import FairseqNetwork
 from knn_seq.models.base import TokenPair
 
@@ -13,7 +13,7 @@ LARGEST_ERROR = 0.05  # of a key, in its own length: half precision makes less, 
 
 
 def require_fitting(store: Datastore, model: FairseqNetwork, vocabulary: str) -> None:
-    """Raise a `KnnSeqError` if the model's keys are not those of the datastore.
+    """Raise a `ModelMismatch` if the model's keys are not those of the datastore.
 
     A fingerprint of the weights would depend on who has loaded them.  A sentence pair of the datastore, read once more,
     tells as well: weights, languages and the place of the key must all be the same for its keys to come out.
@@ -37,8 +37,8 @@ def require_fitting(store: Datastore, model: FairseqNetwork, vocabulary: str) ->
         raise _misfit(store, f"the keys ({model.settings.key}) of a sentence in it come out differently")
 
 
-def _misfit(store: Datastore, difference: str) -> KnnSeqError:
+def _misfit(store: Datastore, difference: str) -> ModelMismatch:
     info = store.manifest.model
-    return KnnSeqError(
+    return ModelMismatch(
         f"{store.path} was made with the model {info.spec}, which this one (--path) is not: {difference}."
     )

@@ -69,7 +69,7 @@ class FairseqNetwork(Model):
         return masked_mean(encoded["encoder_out"][0].transpose(0, 1), ~encoded["encoder_padding_mask"][0])
 
     def generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings, step_hook: StepHook | None = None
+        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings | Any, step_hook: StepHook | None = None
     ) -> list[list[Hypothesis]]:
         """That is what fairseq does."""
         raise KnnSeqError("A model that fairseq has loaded is searched by fairseq: use `fairseq-generate`.")

@@ -9,7 +9,7 @@ from dataclasses import field, fields
 from typing import Any, NamedTuple, Optional
 
 from knn_seq.datastore import Datastore
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting
 from knn_seq.registry import parse_pairs
 from knn_seq.settings import SearchSettings
 
@@ -31,6 +31,7 @@ OPTIONS = {
     "knn_combiner": Option(str, "fixed, distance, or one of an installed package"),
     "knn_index": Option(str, "one of the datastore's indexes"),
     "knn_confidence_threshold": Option(float, "don't search where p_MT of a token is at least this"),
+    "knn_on_index_failure": Option(str, "an index on a server does not answer: error, or base, which is fairseq alone"),
     "knn_index_options": Option(str, "of the index: name=value, with commas between"),
     "knn_retriever_options": Option(str, "of the retriever: name=value, with commas between"),
     "knn_combiner_options": Option(str, "of the combiner: name=value, with commas between"),
@@ -75,7 +76,7 @@ def open_datastores(options: dict[str, Any]) -> list[Datastore]:
         return []
     paths = [path for path in re.split(f"[,{os.pathsep}]", options.get("datastore", "")) if path]
     if not paths:
-        raise KnnSeqError("There is nothing to search: give a datastore's folder (--knn-datastore).")
+        raise InvalidSetting("There is nothing to search: give a datastore's folder (--knn-datastore).")
     stores = [Datastore(path) for path in paths]
     for store in stores:
         _require_metric(store, options)
@@ -87,7 +88,7 @@ def _require_metric(store: Datastore, options: dict[str, Any]) -> None:
     index = manifest.indexes.get(options.get("index") or manifest.default_index or "", {})
     wanted, there = options.get("distance_metric"), index.get("metric", manifest.build.get("distance_metric"))
     if wanted is not None and wanted != there:
-        raise KnnSeqError(
+        raise InvalidSetting(
             f"{store.path} is searched by {there}, not by {wanted}: leave --knn-distance-metric out, "
             f"or make another index (`knn-seq index {store.path} --index-recipe auto --distance-metric {wanted}`)."
         )

@@ -15,7 +15,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
 from knn_seq.decoding import KnnDecoder
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.fairseq.checkpoint.tokenizer import dictionaries_fingerprint
 from knn_seq.fairseq.dictionary import SPECIAL, Dictionary, join_pieces
 from knn_seq.fairseq.generate.ensemble import KnnEnsemble
@@ -53,7 +53,7 @@ class NeighbourTask:
             generator = super().build_generator(models, *arguments, **named)  # type: ignore[misc]
             if any(each.weight for each in settings):
                 if not isinstance(generator, SequenceGenerator):
-                    raise KnnSeqError(f"Neighbours cannot join in {type(generator).__name__}: give --knn-weight 0.")
+                    raise InvalidSetting(f"Neighbours cannot join in {type(generator).__name__}: give --knn-weight 0.")
                 padding = self.source_dictionary.pad()  # type: ignore[attr-defined]
                 generator.model = KnnEnsemble(models, decoders, settings, self.source_text, padding).eval()
         return generator
@@ -61,7 +61,7 @@ class NeighbourTask:
     def open_decoders(self, models: Sequence[Any]) -> list[KnnDecoder]:
         """One decoder for the first model, or one for each, as there are datastores."""
         if len(self.stores) not in (0, 1, len(models)):
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"There are {len(self.stores)} datastores (--knn-datastore) for {len(models)} models (--path): "
                 "give one, or one for each model."
             )

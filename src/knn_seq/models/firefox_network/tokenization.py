@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 
 # Characters with a plain twin; the twin stands in where a vocabulary lacks the character.
 _TWINS = {
@@ -36,12 +36,12 @@ class FirefoxTokenizer:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         except (OSError, RuntimeError) as error:
-            raise KnnSeqError(f"Cannot read {path} as a SentencePiece vocabulary: get the file again.") from error
+            raise DamagedFile(f"Cannot read {path} as a SentencePiece vocabulary: get the file again.") from error
         self.vocab_size: int = self._processor.get_piece_size()
         self.eos_token_id: int = self._processor.eos_id()
         self.unknown_token_id: int = self._processor.unk_id()
         if self.eos_token_id < 0:
-            raise KnnSeqError(f"The vocabulary {path} has no end-of-sentence piece: use a model's own vocabulary.")
+            raise DamagedFile(f"The vocabulary {path} has no end-of-sentence piece: use a model's own vocabulary.")
         twins = {character: twin for twin, characters in _TWINS.items() for character in characters}
         self._twins = str.maketrans({character: twin for character, twin in twins.items() if self._lacks(character)})
 

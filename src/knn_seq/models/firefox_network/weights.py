@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import DamagedFile
 from knn_seq.models.firefox_network.marian_file import MarianFile
 from knn_seq.models.firefox_network.sizes import FirefoxSizes
 
@@ -74,7 +74,7 @@ _DECODER_PARTS: list[_Part] = [
 
 
 def convert(file: MarianFile) -> tuple[FirefoxSizes, dict[str, Tensor]]:
-    """The sizes and the weights by our model's names, or a `KnnSeqError` that names what does not fit."""
+    """The sizes and the weights by our model's names, or a `DamagedFile` that names what does not fit."""
     for option, allowed in _OPTIONS.items():
         value = file.options.get(option, allowed[0])
         if value not in allowed:
@@ -106,8 +106,8 @@ def convert(file: MarianFile) -> tuple[FirefoxSizes, dict[str, Tensor]]:
     return config, {ours: _weight(file, config, ours, theirs) for ours, theirs in sources.items()}
 
 
-def _unknown_variant(file: MarianFile, reason: str) -> KnnSeqError:
-    return KnnSeqError(
+def _unknown_variant(file: MarianFile, reason: str) -> DamagedFile:
+    return DamagedFile(
         f"{file.path} is of a variant that is not supported ({reason}): "
         "use a Firefox model with a Transformer encoder, an SSRU decoder and one embedding matrix."
     )

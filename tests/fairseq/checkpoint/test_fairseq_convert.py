@@ -41,7 +41,7 @@ def test_a_converted_model_is_the_same_model(variant, tmp_path, capsys):
         decoding = DecodingSettings(beam_size=beams, max_length=9, nbest=beams)
         outputs = before.generate(sources, decoding)
         assert after.generate(sources, decoding) == outputs
-        texts = [model.tokenizer.decode(outputs[0][0]) for model in (before, after)]
+        texts = [model.tokenizer.decode(outputs[0][0].tokens) for model in (before, after)]
         assert texts[0] == texts[1] != ""
 
 
@@ -63,7 +63,7 @@ def test_plain_transformers_loads_an_fsmt_with_its_tokenizer(tmp_path):
     assert tokenizer.decode(tokens, skip_special_tokens=True) == model.tokenizer.decode(tokens) == text
     generated = network.generate(torch.tensor([tokens]), num_beams=3, max_new_tokens=8, max_length=None)[0, 1:].tolist()
     (best,) = model.generate([tokens], DecodingSettings(beam_size=3, max_length=8))[0]
-    assert generated[: len(best)] == best
+    assert generated[: len(best.tokens)] == best.tokens
 
 
 def test_a_converted_multilingual_model_keeps_all_its_languages(tmp_path):

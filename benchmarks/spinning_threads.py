@@ -3,7 +3,7 @@
 GNU OpenMP reads GOMP_SPINCOUNT when it is loaded, so each count has a process of its own; they take turns, sentence by
 sentence, and all but one wait.
 
-    python benchmarks/waiting.py --folder results/speed
+    python benchmarks/spinning_threads.py --folder results/speed
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from figures import write_figures
 from rounds import Row, command_line, options_of, rates_by_pieces, ratios_by_pieces, table
 
-MODEL, SIZE, LENGTH, BEAM, SENTENCES = "firefox", "1m", 32, 5, 8
+MODEL, LENGTH, BEAM, SENTENCES = "firefox", 32, 5, 8
 SYSTEMS: dict[str, dict[str, Any]] = {"base": {"weight": 0.0}, "full": {}}
 VARIABLE, DEFAULT = "GOMP_SPINCOUNT", "2000"
 BUSY = [sys.executable, "-c", "while True: pass"]
@@ -37,12 +38,13 @@ def main() -> None:
     if arguments.child:
         answer(arguments.folder)
         return
-    workers = {count: Worker(arguments.folder, count) for count in (DEFAULT, *arguments.counts)}
+    store = built_store(arguments.folder, "tiny" if arguments.quick else "1m")
+    workers = {count: Worker(store, count) for count in (DEFAULT, *arguments.counts)}
     rows = []
     for beside, busy in (("", False), (", beside a busy process", True)):
         with another_process(busy):
             rows += compared(workers, options_of(arguments).rounds, beside)
-    print(table(rows))
+    write_figures(arguments.into, {"spinning-threads": table(rows)})
 
 
 def compared(workers: dict[str, Worker], rounds: int, beside: str) -> list[Row]:
@@ -64,8 +66,8 @@ def compared(workers: dict[str, Worker], rounds: int, beside: str) -> list[Row]:
 class Worker:
     """A process that translates when it is told to."""
 
-    def __init__(self, folder: Path, count: str) -> None:
-        command = [sys.executable, __file__, "--child", "--folder", str(folder)]
+    def __init__(self, store: Path, count: str) -> None:
+        command = [sys.executable, __file__, "--child", "--folder", str(store)]
         self.process = subprocess.Popen(
             command, env={**os.environ, VARIABLE: count}, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -78,15 +80,23 @@ class Worker:
         return int(self.process.stdout.readline())
 
 
-def answer(folder: Path) -> None:
-    """What a worker does whenever it reads a system and the number of a sentence."""
+def built_store(folder: Path, size: str) -> Path:
+    """The datastore, built before several processes open it."""
     from speed_models import sized_store, speed_model
+
+    return sized_store(folder, MODEL, speed_model(MODEL), size)[0].path
+
+
+def answer(store: Path) -> None:
+    """What a worker does whenever it reads a system and the number of a sentence."""
+    from speed_models import demo_text, speed_model
 
     from knn_seq.translator import Translator
 
-    model = speed_model(MODEL)
-    store, test = sized_store(folder, MODEL, model, SIZE)
-    translator = Translator(store, model, max_length=LENGTH, beam_size=BEAM, k=64, temperature=50.0, weight=0.5)
+    test = demo_text()[1]
+    translator = Translator(
+        store, speed_model(MODEL), max_length=LENGTH, beam_size=BEAM, k=64, temperature=50.0, weight=0.5
+    )
     for line in sys.stdin:
         system, number = line.split()
         print(len(translator.translate([test[int(number)].source], **SYSTEMS[system])), flush=True)

@@ -6,7 +6,7 @@ freed and is only kept for later is given back first, else the index would fill 
 The pages of keys.h5 are counted apart: they are the disk's cache, which the system takes back when anybody else needs
 memory.
 
-    python benchmarks/memory.py --folder results/speed
+    python benchmarks/resident_memory.py --folder results/speed
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def measure(folder: Path, options: Options) -> list[Row]:
             flush=True,
         )
         figures = {"entries": entries, "index_bytes_per_key": index, "bytes_per_entry": own, "runs": runs}
-        whole = [first + second for first, second in zip(own, mapped, strict=True)]
-        for each, how, goal in ((own, "without", options.goal(GOAL)), (whole, "with", None)):
+        both = [first + second for first, second in zip(own, mapped, strict=True)]
+        for each, how, goal in ((own, "without", options.goal(GOAL)), (both, "with", None)):
             ratio = Ratio.over([(value - VALUE_BYTES) / index for value in each])
             what = f"(memory per entry - {VALUE_BYTES}) / index's bytes per key, {how} cached pages of keys.h5"
             rows.append(Row(f"{what}, {MODEL}, {size.replace('m', 'M')} entries", ratio, goal, True, figures))

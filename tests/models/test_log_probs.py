@@ -7,7 +7,8 @@ from tiny_models import END, make_model
 from torch import Tensor
 from transformers import LogitsProcessorList
 
-from knn_seq.models.decoding_hook import LogProbs, steering
+from knn_seq.models.decoding_hook import decoding_hook
+from knn_seq.models.log_probs import LogProbs
 
 
 @given(st.integers(1, 5), st.integers(2, 40), st.integers(0, 9))
@@ -28,15 +29,16 @@ def test_everything_else_makes_plain_tensors():
     assert torch.equal((2 * marked).log_softmax(-1), torch.log_softmax(2 * marked.as_subclass(Tensor), -1))
 
 
-@pytest.mark.parametrize(("beams", "ends"), [(1, {END}), (3, ())])
-def test_logits_processors_get_plain_log_probabilities(beams, ends):
+@pytest.mark.parametrize("beams", [1, 3])
+def test_logits_processors_get_plain_log_probabilities(beams):
     model, seen = make_model("marian"), []
 
     def processor(prefixes, scores):
         seen.append(scores)
         return scores
 
-    with steering(model.network, model.key_hook, lambda step: step.log_probs, 2, ends):
+    hook = decoding_hook(model.network, model.key_hook, lambda step: step.log_probs, 2, search_normalises=beams > 1)
+    with hook:
         model.network.generate(
             torch.tensor([[5, 9, END], [7, 8, END]]),
             num_beams=beams,

@@ -4,7 +4,7 @@ The build's own step computes the keys of some sentences of the demo's text into
 network under teacher forcing over the very same batches, padded and in memory beforehand, and throws away what comes
 out: once up to the last layer, once with the output projection, which keys do not need.
 
-    python benchmarks/keys.py --folder results/speed
+    python benchmarks/key_computation.py --folder results/speed
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def compared(name: str, model: NetworkModel, folder: Path, count: int, options: 
     tokens = len(store)
     systems = {
         "bare": partial(bare_pass, model, batches, tokens),
-        "whole": partial(whole_pass, model, batches, tokens),
+        "logits": partial(pass_with_logits, model, batches, tokens),
         "keys": partial(build_step, store, model, settings, tokens),
     }
     measured = rates(systems, options.rounds)
     figures = {"tokens": tokens, "batches": len(batches), "tokens_per_second": measured}
     for system, values in measured.items():
         print(f"{name}, {system}: {statistics.median(values):,.0f} tokens/s", file=sys.stderr, flush=True)
-    against = {"bare": ("to the last layer", options.goal(GOAL)), "whole": ("with logits", None)}
+    against = {"bare": ("to the last layer", options.goal(GOAL)), "logits": ("with logits", None)}
     return [
         Row(
             f"keys / bare forward pass {how}, {name}", Ratio.of(measured["keys"], measured[other]), goal, False, figures
@@ -89,7 +89,7 @@ def text_of(folder: Path, model: NetworkModel, count: int, settings: BuildSettin
     if not store.values_path.exists() or not store.text_path.exists():
         train, _ = demo_text()
         write_tsv(folder / "train.tsv", train[:: len(train) // count][:count])
-        store_text(store, open_corpus(folder / "train.tsv"), model.tokenizer, settings, quiet=True)
+        store_text(store, open_corpus(folder / "train.tsv"), model.tokenizer, settings)
     return store
 
 
@@ -118,7 +118,7 @@ def bare_pass(model: NetworkModel, batches: list[Batch], tokens: int) -> int:
 
 
 @torch.inference_mode()
-def whole_pass(model: NetworkModel, batches: list[Batch], tokens: int) -> int:
+def pass_with_logits(model: NetworkModel, batches: list[Batch], tokens: int) -> int:
     """The network as it is called, with a logit for every word of the vocabulary."""
     for batch in batches:
         model.network(**batch, use_cache=False)
@@ -129,7 +129,7 @@ def build_step(store: DatastoreFolder, model: NetworkModel, settings: BuildSetti
     """What `knn-seq build` does between the text and the index."""
     for path in (store.keys_path, partial_of(store.keys_path)):
         path.unlink(missing_ok=True)
-    store_keys(store, model, settings, {"model": model.fingerprint.weights}, quiet=True)
+    store_keys(store, model, settings, {"model": model.fingerprint.weights})
     return tokens
 
 

@@ -50,16 +50,16 @@ def firefox_store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("firefox")
     (folder / "train.tsv").write_text(TEXT)
     (folder / "in.txt").write_text("O gato está em casa.\n")
-    settings = {"index": "IVF4,PQ16x4fs,Refine(keys)", "calibration_sentences": 0, "workers": 1}
-    Datastore.build(folder / "store", "firefox:pt-en", folder / "train.tsv", quiet=True, **settings)
+    settings = {"index_recipe": "IVF4,PQ16x4fs,Refine(keys)", "calibration_sentences": 0, "workers": 1}
+    Datastore.build(folder / "store", "firefox:pt-en", folder / "train.tsv", **settings)
     return folder
 
 
 @needs_models
 def test_translating_with_the_firefox_model_needs_torch_alone(firefox_store):
     command = ("translate", firefox_store / "store", "--input", firefox_store / "in.txt", "-q")
-    ways = (["--beam-size", 1], ["--beam-size", 4, "--nbest", 2], ["--sample"])
-    modules = imported("\n".join(run(*command, *way) for way in ways))
+    options = (["--beam-size", 1], ["--beam-size", 4, "--nbest", 2], ["--sample"])
+    modules = imported("\n".join(run(*command, *each) for each in options))
     assert {"torch", "faiss", "h5py"} <= modules
     heavy = {"transformers", "sympy", "scipy", "torch._dynamo", "torch._inductor", "torch.distributed.tensor"}
     assert not modules & heavy
@@ -88,7 +88,7 @@ def test_opening_a_datastore_reads_neither_keys_nor_values(number_store):
     assert isinstance(opened.values.offsets.base, np.memmap)
 
 
-def test_collector_goes_on_as_it_was():
+def test_the_collector_is_as_it_was_afterwards():
     assert gc.isenabled()
     with collector_paused():
         assert not gc.isenabled()
@@ -102,7 +102,7 @@ def test_collector_goes_on_as_it_was():
         gc.enable()
 
 
-def test_collector_goes_on_after_an_error():
+def test_the_collector_is_on_again_after_an_error():
     @collector_paused()
     def fail():
         raise ValueError("mine")

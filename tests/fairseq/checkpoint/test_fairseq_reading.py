@@ -53,7 +53,7 @@ def test_weights_stay_when_the_file_goes(tmp_path):
 
 @pytest.fixture
 def other_library():
-    """Classes that can be pickled at first, and are gone once `forget` was called."""
+    """Classes that can be pickled at first, and are gone once `remove` was called."""
     patch, made = pytest.MonkeyPatch(), set()
 
     def make(module, *names):
@@ -74,7 +74,7 @@ def other_library():
 
 @pytest.mark.parametrize("by_name", [False, True])
 def test_configurations_of_omegaconf_without_omegaconf(tmp_path, other_library, by_name):
-    make, forget = other_library
+    make, remove = other_library
     (config,) = make("omegaconf.dictconfig", "DictConfig")
     (sequence,) = make("omegaconf.listconfig", "ListConfig")
     node, metadata = make("omegaconf.nodes", "AnyNode", "Metadata")
@@ -108,7 +108,7 @@ def test_configurations_of_omegaconf_without_omegaconf(tmp_path, other_library, 
     state["cfg"]["model"]["activation_fn"] = choice.relu
     state["cfg"] = wrap(state["cfg"], None)
     torch.save(state, path)
-    forget()
+    remove()
     checkpoint = read_checkpoint(path)
     wanted = OPTIONS | {"langs": ["de", "fr"]}
     assert {name: checkpoint.options.get(name) for name in wanted} == wanted
@@ -133,11 +133,11 @@ def test_nested_options_of_the_newest_configurations(tmp_path):
 def test_meters_and_numpy_numbers_are_passed_over(tmp_path, other_library):
     import numpy as np
 
-    make, forget = other_library
+    make, remove = other_library
     (meter,) = make("fairseq.meters", "AverageMeter")
     extra = {"extra_state": {"best": np.float64(3.5), "meters": {"loss": meter()}, "array": np.arange(3)}}
     path = write_checkpoint(tmp_path, extra=extra)
-    forget()
+    remove()
     assert read_checkpoint(path).options["arch"] == "transformer"
 
 
@@ -203,10 +203,12 @@ def test_what_others_allow_stays_allowed_and_is_not_used(tmp_path):
 
 def test_files_that_are_no_checkpoints(tmp_path):
     path = write_checkpoint(tmp_path)
-    whole = path.read_bytes()
+    content_of_file = path.read_bytes()
     buffer = io.BytesIO()
     torch.save([1, 2], buffer)
-    for number, content in enumerate((b"", b"hello", whole[: len(whole) // 2], pickle.dumps({}), buffer.getvalue())):
+    for number, content in enumerate(
+        (b"", b"hello", content_of_file[: len(content_of_file) // 2], pickle.dumps({}), buffer.getvalue())
+    ):
         broken = tmp_path / f"{number}.pt"
         broken.write_bytes(content)
         with pytest.raises(KnnSeqError, match=f"{number}.pt"):

@@ -65,12 +65,12 @@ def test_log_probabilities_and_keys(variant, loaded):
     model, reference = loaded(variant)
     assert isinstance(model.network, FSMTForConditionalGeneration if variant in FSMT else FairseqForTranslation)
     pairs = [TokenPair(source, target) for source, target in zip(SOURCES, TARGETS, strict=True)]
-    keys, log_probs, *_ = model.score(pairs)
+    keys, log_probs = model.score(pairs)
     wanted_keys, wanted = [], []
     for source, target in pairs:
         inputs = [EOS, *target[:-1]]
         wanted_keys.append(reference.keys(source, inputs))
-        wanted.append(reference.log_probs(source, inputs)[torch.arange(len(target)), torch.tensor(target)])
+        wanted.append(reference.log_probs(source, inputs))
     torch.testing.assert_close(log_probs.double(), torch.cat(wanted), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(keys.double(), torch.cat(wanted_keys), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(model.keys(pairs), keys, atol=1e-5, rtol=1e-5)
@@ -79,7 +79,7 @@ def test_log_probabilities_and_keys(variant, loaded):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_whole_distribution(variant, loaded):
+def test_logits_of_the_network(variant, loaded):
     model, reference = loaded(variant)
     source, inputs = SOURCES[2], [EOS, 9, 38, 5]
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_greedy_generation(variant, loaded):
     model, reference = loaded(variant)
     outputs = model.generate(SOURCES, DecodingSettings(beam_size=1, max_length=12))
     for source, (output,) in zip(SOURCES, outputs, strict=True):
-        assert output == reference.greedy(source, [EOS], 12)
+        assert output.tokens == reference.greedy(source, [EOS], 12)
 
 
 @pytest.mark.parametrize("variant", ["base", "pre_shared", "bart"])
@@ -107,11 +107,11 @@ def test_beam_search_scores_what_the_reference_scores(variant, loaded):
     model, reference = loaded(variant)
     seen = []
 
-    def steer(step):
+    def record(step):
         seen.append((step.sentences.tolist(), step.prefixes.tolist(), step.log_probs.clone(), step.queries.clone()))
         return step.log_probs
 
-    model.generate(SOURCES, DecodingSettings(beam_size=4, max_length=7), steer)
+    model.generate(SOURCES, DecodingSettings(beam_size=4, max_length=7), record)
     rows = 0
     for sentences, prefixes, log_probs, queries in seen[:4]:
         for sentence, prefix, got, query in zip(sentences, prefixes, log_probs, queries, strict=True):
@@ -149,7 +149,8 @@ def test_padding_is_never_generated_and_no_output_is_empty(variant, tmp_path):
     projection[1], projection[EOS], projection[7] = 3.0, 2.0, 1.0  # padding is the most probable, then the end
     path = write_checkpoint(tmp_path, VARIANTS[variant], weights | {"decoder.output_projection.weight": projection})
     model = load_model(ModelSettings(f"fairseq:{path}", device="cpu"))
-    assert model.generate(SOURCES, DecodingSettings(beam_size=1, max_length=5)) == [[[7, EOS]]] * 3
+    outputs = model.generate(SOURCES, DecodingSettings(beam_size=1, max_length=5))
+    assert [best.tokens for (best,) in outputs] == [[7, EOS]] * 3
 
 
 @pytest.mark.parametrize("variant", ["base", "pre"])
@@ -162,7 +163,7 @@ def test_keys_of_a_batch_that_the_encoder_has_read_already(variant, loaded):
 
 
 def test_a_search_ends_when_there_are_as_many_outputs_as_beams(loaded):
-    """As in fairseq, and unlike the default of Transformers, which goes on while a better output is possible."""
+    """As in fairseq, and unlike the default of Transformers, which continues while a better output is possible."""
     model, _ = loaded("base")
     steps = []
 
@@ -175,7 +176,7 @@ def test_a_search_ends_when_there_are_as_many_outputs_as_beams(loaded):
 
     ((output,),) = model.generate([SOURCES[0]], DecodingSettings(beam_size=2, max_length=20), prefer_the_end)
     assert steps == [0, 1, 2]
-    assert output == [7, 7, EOS]
+    assert output.tokens == [7, 7, EOS]
 
 
 def test_old_names_of_weights(tmp_path, loaded):
@@ -216,9 +217,9 @@ def test_old_versions_have_no_norm_behind_the_last_layer(version, tmp_path):
             del weights[f"{side}.version"]
     model = load_model(ModelSettings(f"fairseq:{write_checkpoint(tmp_path, PRE, weights)}", device="cpu"))
     reference = Reference({name: tensor for name, tensor in weights.items() if name not in unused}, OPTIONS | PRE)
-    keys, log_probs, *_ = model.score([TokenPair(SOURCES[0], TARGETS[0])])
+    keys, log_probs = model.score([TokenPair(SOURCES[0], TARGETS[0])])
     inputs = [EOS, *TARGETS[0][:-1]]
-    wanted = reference.log_probs(SOURCES[0], inputs)[torch.arange(4), torch.tensor(TARGETS[0])]
+    wanted = reference.log_probs(SOURCES[0], inputs)
     torch.testing.assert_close(log_probs.double(), wanted, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(keys.double(), reference.keys(SOURCES[0], inputs), atol=1e-5, rtol=1e-5)
 
@@ -228,8 +229,8 @@ def test_weights_in_half_precision_are_read(tmp_path):
     path = write_checkpoint(tmp_path, {}, weights)
     model = load_model(ModelSettings(f"fairseq:{path}", device="cpu"))
     reference = Reference({name: tensor.float() for name, tensor in weights.items()})
-    _, log_probs, *_ = model.score([TokenPair(SOURCES[0], TARGETS[0])])
-    wanted = reference.log_probs(SOURCES[0], [EOS, *TARGETS[0][:-1]])[torch.arange(4), torch.tensor(TARGETS[0])]
+    _, log_probs = model.score([TokenPair(SOURCES[0], TARGETS[0])])
+    wanted = reference.log_probs(SOURCES[0], [EOS, *TARGETS[0][:-1]])
     torch.testing.assert_close(log_probs.double(), wanted, atol=1e-5, rtol=1e-5)
 
 
@@ -250,8 +251,8 @@ def test_positions_limit_the_length(variant, loaded):
     assert model.max_length == 49  # the decoder's 50, of which the first token takes one
     source = [5] * 48 + [EOS]
     target = [6] * 48 + [EOS]
-    _, log_probs, *_ = model.score([TokenPair(source, target)])
-    wanted = reference.log_probs(source, [EOS, *target[:-1]])[torch.arange(49), torch.tensor(target)]
+    _, log_probs = model.score([TokenPair(source, target)])
+    wanted = reference.log_probs(source, [EOS, *target[:-1]])
     torch.testing.assert_close(log_probs.double(), wanted, atol=2e-5, rtol=2e-5)
 
 

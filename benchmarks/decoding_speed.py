@@ -4,7 +4,7 @@ The models: Firefox's small one, and Transformers of the base and the big size w
 output, so that all systems write the same number of tokens.  Beyond a million entries, and for the larger models, a
 datastore is made of jittered copies of real keys.
 
-    python benchmarks/decode.py --models firefox marian-base --sizes 1m --beams 5 --batches 1 32
+    python benchmarks/decoding_speed.py --models firefox marian-base --sizes 1m --beams 5 --batches 1 32
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from lockstep import rates_of_batches, twin
 from rounds import Options, Row, command_line, options_of, ratios_by_pieces, table
 from speed_models import ENTRIES, SIZES, sized_store, speed_model
 
+from knn_seq import Datastore
 from knn_seq.corpus import SentencePair
-from knn_seq.index import open_index
-from knn_seq.index.check import check_index
-from knn_seq.index.faiss import LISTS
 from knn_seq.models.network import NetworkModel
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.translator import Translator
@@ -44,7 +42,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 }
 LENGTH = 32  # tokens of an output at most
 SENTENCES, BATCHES = 16, 2  # of a round, at least: what disturbs one of them is not to count
-FEW_SENTENCES, FEW_BATCHES = 4, 1  # the same where the whole grid is measured
+FEW_SENTENCES, FEW_BATCHES = 4, 1  # the same where the complete grid is measured
 TIMES = {"firefox": 2}  # as many for a model that is so much faster
 GOALS = {  # with beam 5 and a million entries
     ("firefox", "full"): 0.7,
@@ -53,6 +51,7 @@ GOALS = {  # with beam 5 and a million entries
 }
 GOAL_SIZE, GOAL_BEAM = "1m", 5
 K = 64
+NPROBE = 32  # for keys of random weights: their distances let a query probe too few lists by itself
 PRODUCT_ROWS = (5, 160)  # beam 5, one sentence and 32 of them
 
 
@@ -106,30 +105,38 @@ def measure(folder: Path, options: Options, grid: Grid | None = None) -> list[Ro
         print(product_times(name, model), file=sys.stderr, flush=True)
         for size in grid.sizes:
             store, test = sized_store(folder, name, model, size)
-            # Keys of random weights lie otherwise than real ones: a query would visit far too few lists by itself.
-            lists = None if name == "firefox" else LISTS
-            search = {"k": K, "temperature": 50.0, "weight": 0.5, "subset_size": 512, "nprobe": lists}
-            translators = {
-                system: Translator(store, twin(model), max_length=LENGTH, **search | own)
-                for system, own in SYSTEMS.items()
-            }
-            checked = check_index(open_index(store, translators["full"].search), store.keys, K)
+            probes = {} if name == "firefox" else {"nprobe": NPROBE}
+            search = {"k": K, "temperature": 50.0, "weight": 0.5, "subset_size": 512, "max_length": LENGTH}
+            checked = store.check_index(k=K, index_options=probes)
             print(f"{name}, {size}: recall@{K} {checked.recall:.3f}", file=sys.stderr, flush=True)
+            translators = systems_for(store, model, search, probes)
             for beam, batch in itertools.product(grid.beams, grid.batches):
                 rows += compared(translators, test, Setting(name, size, beam, batch), options)
     return rows
 
 
+def systems_for(
+    store: Datastore, model: NetworkModel, settings: dict[str, Any], index_options: dict[str, Any] | None = None
+) -> dict[str, Translator]:
+    """A translator for each system, with a network of its own that shares its weights with the others."""
+    parts = {name: {"index_options": index_options} if name == "full" else {} for name in SYSTEMS}
+    return {name: Translator(store, twin(model), **{**settings, **own, **parts[name]}) for name, own in SYSTEMS.items()}
+
+
 def compared(
-    translators: Mapping[str, Translator], test: list[SentencePair], setting: Setting, options: Options
+    translators: Mapping[str, Translator],
+    test: list[SentencePair],
+    setting: Setting,
+    options: Options,
+    count: int | None = None,
 ) -> list[Row]:
-    """All systems in turns, step by step, then once more each with a stopwatch."""
+    """All systems in turns, step by step, then once more each with a stopwatch; `count` sentences in a round."""
     sentences, batches_at_least = (FEW_SENTENCES, FEW_BATCHES) if options.full else (SENTENCES, BATCHES)
-    count = max(sentences, batches_at_least * setting.batch) * TIMES.get(setting.model, 1)
+    count = count or max(sentences, batches_at_least * setting.batch) * TIMES.get(setting.model, 1)
     if options.quick:
         count = setting.batch
     sources = sorted((pair.source for pair in test[:count]), key=len)
-    batches = [sources[start : start + setting.batch] for start in range(0, count, setting.batch)]
+    batches = [sources[start : start + setting.batch] for start in range(0, len(sources), setting.batch)]
     decoding = {"beam_size": setting.beam, "batch_size": setting.batch}
     systems = {
         name: [partial(tokens, translator, batch, decoding) for batch in batches]
@@ -155,7 +162,7 @@ def compared(
             "tokens_per_second": {name: measured[name] for name in ("base", system)},
         }
         goal = GOALS.get((setting.model, system)) if counts else None
-        what = system if translator.search.weight == 0 else f"{system} kNN-MT"
+        what = f"{system} kNN-MT" if translator.settings({})[0].weight else system
         rows.append(Row(f"{what} / base, {setting}", ratio, goal, False, figures))
     return rows
 

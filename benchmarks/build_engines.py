@@ -1,11 +1,11 @@
 """Ray with one worker over the local engine: what a cluster costs before it brings anything.
 
-Both build a datastore of the same text, anew in every round: the demo's verses with the Firefox model, as many as make
-a build of some minutes.  What is compared is the whole build, with Ray's start and end, and the two steps that
+Both build a datastore of the same text, again in every round: the demo's verses with the Firefox model, as many as make
+a build of some minutes.  What is compared is the complete build, with Ray's start and end, and the two steps that
 workers do, keys and index.
 
-    python benchmarks/engines.py --folder results/speed
-    python benchmarks/engines.py --folder results/speed --sentences 10000
+    python benchmarks/build_engines.py --folder results/speed
+    python benchmarks/build_engines.py --folder results/speed --sentences 10000
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from figures import write_figures
 from rounds import Options, Ratio, Row, command_line, options_of, table
 
 import knn_seq.build.pipeline as pipeline
@@ -50,11 +51,11 @@ def main() -> None:
         arguments.rounds = ROUNDS
     rows = measure(arguments.folder, options_of(arguments), arguments.sentences)
     write_json(arguments.folder / "engines.json", [row.to_dict() for row in rows])
-    print(table(rows))
+    write_figures(arguments.into, {"build-engines": table(rows)})
 
 
 def measure(folder: Path, options: Options, sentences: int = SENTENCES) -> list[Row]:
-    """One row for the whole build, and one for what workers do."""
+    """One row for the complete build, and one for what workers do."""
     corpus = folder / "engines" / "train.tsv"
     pairs = load_demo_corpus().train
     write_tsv(corpus, pairs[: QUICK_SENTENCES if options.quick else sentences])
@@ -67,12 +68,12 @@ def measure(folder: Path, options: Options, sentences: int = SENTENCES) -> list[
             seconds[name].append(timed_build(folder / "engines" / name, model, corpus, settings))
             print(f"{name}: {seconds[name][-1]}", file=sys.stderr, flush=True)
     figures = {"seconds": seconds, "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-    parts = {"the whole build": ("total",), "keys and index": ("store_keys", "store_index")}
+    parts = {"the complete build": ("total",), "keys and index": ("store_keys", "store_index")}
     return [
         Row(
             f"seconds of Ray with 1 worker / local, {what}",
             Ratio.of(*([sum(each[part] for part in of) for each in seconds[name]] for name in ("ray", "local"))),
-            options.goal(GOAL) if what == "the whole build" else None,
+            options.goal(GOAL) if what == "the complete build" else None,
             True,
             figures,
             flaw(statistics.median(each["total"] for each in seconds["local"]), options),
@@ -105,7 +106,7 @@ def timed_build(store: Path, model: Any, corpus: Path, settings: BuildSettings) 
     try:
         for step in STEPS:
             setattr(pipeline, step, timed(step))
-        build_datastore(store, model, open_corpus(corpus), settings, quiet=True)
+        build_datastore(store, model, open_corpus(corpus), settings)
     finally:
         for step, original in originals.items():
             setattr(pipeline, step, original)

@@ -1,0 +1,176 @@
+"""All figures of README and docs: which script measures which, and where its tables go.
+
+    python benchmarks/figures.py                  # all of them: a day
+    python benchmarks/figures.py speed results    # those named
+    python benchmarks/figures.py quick            # the two of the README: a quarter of an hour
+    python benchmarks/figures.py --list
+
+A table stands in a marked place of a page, from `<!-- figures: NAME -->` to `<!-- end -->`.  A line below it says at
+which commit, when, on what machine and with which versions it was measured.  A figure may have several places:
+"scale/constants", "scale/sizes".
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = "<!-- figures: {name} -->\n{text}\n<!-- end -->"
+LIBRARIES = {"torch": "torch", "transformers": "transformers", "faiss": "faiss-cpu"}
+MEASURED = ("src", "benchmarks", "pyproject.toml", "constraints.txt")  # what figures depend on
+IT_TEXT = "results/it.pt-en.tsv.gz"
+
+
+class Figure(NamedTuple):
+    """Some tables of one page, and the command that measures them; the script is given the page behind `--into`."""
+
+    page: str
+    script: str
+    arguments: Sequence[str] = ()
+
+
+FIGURES = {
+    "readme-results": Figure("README.md", "demo_quality.py"),
+    "readme-speed": Figure("README.md", "demo_speed.py"),
+    "results-bible": Figure("docs/results.md", "results.py", ("--domains", "bible")),
+    "it-packages": Figure("docs/it-packages.md", "it_text.py", ("--output", IT_TEXT)),
+    "results-it": Figure("docs/results.md", "results.py", ("--domains", "it", "--it-text", IT_TEXT)),
+    "speed": Figure("docs/speed.md", "bench.py", ("--again",)),
+    "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
+    "spinning-threads": Figure("docs/speed.md", "spinning_threads.py"),
+    "confidence-threshold": Figure("docs/speed.md", "tuning.py", ("--only-thresholds",)),
+    "tuning": Figure("docs/tuning.md", "tuning.py"),
+    "indexes": Figure("docs/indexes.md", "indexes.py"),
+    "sentence-searches": Figure("docs/subset.md", "sentence_searches.py"),
+    "subset-engines": Figure("docs/subset.md", "subset_engines.py"),
+    "shards": Figure("docs/shards.md", "shards.py"),
+    "milvus": Figure("docs/milvus.md", "milvus_quality.py"),
+    "build-engines": Figure("docs/cluster.md", "build_engines.py"),
+    "firefox-engine": Figure("docs/building.md", "firefox_engine.py"),
+    "scale": Figure("docs/scale.md", "scale.py", ("--largest", "20m")),
+}
+SETS = {
+    "quick": ("readme-results", "readme-speed"),
+    "results": ("results-bible", "it-packages", "results-it"),
+    "all": tuple(FIGURES),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of a figure, or {', '.join(SETS)} (default: all)")
+    parser.add_argument("--list", action="store_true", help="tell which there are, and measure nothing")
+    arguments = parser.parse_args()
+    try:
+        names = chosen(arguments.names)
+    except KeyError as error:
+        raise SystemExit(f"There is no figure {error}: choose from {', '.join([*FIGURES, *SETS])}.") from None
+    failed = []
+    for name in names:
+        page, script, options = FIGURES[name]
+        command = [sys.executable, f"benchmarks/{script}", *options, "--into", page]
+        print(f"{name}: {' '.join(command[1:])}", flush=True)
+        if not arguments.list and subprocess.run(command, cwd=ROOT).returncode:
+            failed.append(name)
+    if failed:
+        raise SystemExit(f"Not measured: {', '.join(failed)}.")
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """The figures that are named by themselves or as a set, each once; a `KeyError` has a name that is neither."""
+    found: dict[str, None] = {}
+    for name in names or ("all",):
+        found |= dict.fromkeys(SETS.get(name) or ([name] if FIGURES[name] else []))
+    return list(found)
+
+
+def write_figures(page: Path | None, tables: Mapping[str, str], conditions: Mapping[str, Any] | None = None) -> None:
+    """Print tables and put each of them into its place, with a line that tells how it was measured.
+
+    Args:
+        page: A Markdown file; None: the tables are printed only.
+        tables: The text of each place.
+        conditions: What `measuring_conditions` gave when the figures were measured; None: that was just now.
+    """
+    line = conditions_line(conditions or measuring_conditions())
+    texts = {name: f"{table}\n\n{line}" for name, table in tables.items()}
+    print("\n\n".join(tables.values()) + f"\n\n{line}", flush=True)
+    if page is not None:
+        document = page.read_text(encoding="utf-8")
+        for name, text in texts.items():
+            document = replace_place(document, name, text)
+        page.write_text(document, encoding="utf-8")
+
+
+def replace_place(document: str, name: str, text: str) -> str:
+    """The document with another text in the marked place of that name; a `SystemExit` if there is none, or two."""
+    pattern = re.compile(PLACE.format(name=re.escape(name), text=r"((?!<!-- figures:).)*?"), re.DOTALL)
+    places = pattern.findall(document)
+    if len(places) != 1:
+        mark = PLACE.format(name=name, text="...").replace("\n", " ")
+        raise SystemExit(f"The page has {len(places) or 'no'} places for '{name}': it needs one {mark}.")
+    return pattern.sub(lambda _: PLACE.format(name=name, text=f"\n{text}\n"), document)
+
+
+def measuring_conditions() -> dict[str, Any]:
+    """What figures depend on: the commit, the day, the machine, the versions."""
+    return {
+        "commit": commit(),
+        "date": date.today().isoformat(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "versions": {
+            "Python": platform.python_version(),
+            **{name: version(package) for name, package in LIBRARIES.items()},
+        },
+    }
+
+
+def conditions_line(conditions: Mapping[str, Any]) -> str:
+    """The same as a sentence."""
+    versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
+    return (
+        f"Measured at commit {conditions['commit']} on {conditions['date']}: {conditions['processor']}, "
+        f"{conditions['cores']} cores; {versions}."
+    )
+
+
+def commit() -> str:
+    """The short name of the commit, with "+changes" if code has changed since; without git, the package's version."""
+    try:
+        head = _git("rev-parse", "--short", "HEAD")
+        return f"{head}+changes" if _git("status", "--porcelain", "--", *MEASURED) else head
+    except (OSError, subprocess.CalledProcessError):
+        return f"of version {version('knn-seq')}"
+
+
+def processor() -> str:
+    """The model of the CPU."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown: the first column to the left, figures to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
