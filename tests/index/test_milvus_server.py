@@ -188,7 +188,7 @@ def test_translations_are_those_of_an_index_of_ours(store):
 
 def test_an_index_that_is_removed_leaves_nothing_on_the_server(server, store, knn_seq):
     before = collections(server)
-    code, _, err = knn_seq("index", store, "--index", f"milvus:FLAT@{server.address}", "-q")
+    code, _, err = knn_seq("index", store, "--index-recipe", f"milvus:FLAT@{server.address}", "-q")
     assert (code, err) == (0, "")
     assert "milvus" in Datastore(store).manifest.indexes  # its recipe cannot be the name of a folder
     assert len(collections(server) - before) == 1
