@@ -95,4 +95,4 @@ def sample_size(lengths: NDArray[np.int64], total: int) -> int:
     if not len(lengths):
         return 0
     limit = max(FEWEST_TOKENS, lengths.mean() * total / SAMPLED_SHARE)
-    return int(np.searchsorted(lengths.cumsum(), limit)) + 1
+    return min(len(lengths), int(np.searchsorted(lengths.cumsum(), limit)) + 1)
