@@ -115,6 +115,10 @@ class Datastore(DatastoreFolder):
                 f"{self.path} was made with the model {info.spec} ({info.architecture}), which {model.settings.name} "
                 f"is not: their {'weights' if same_vocabulary else 'vocabularies'} differ."
             )
+        for name in ("key", "source_lang", "target_lang", "prompt"):
+            stored, given = (getattr(settings, name) for settings in (self.model_settings, model.settings))
+            if None not in (stored, given) and stored != given:
+                raise ModelMismatch(f"{self.path} was made with the {name} {stored}, but the model has {given}.")
 
     def open_index(self, name: str | None = None) -> SearchIndex:
         """One of the datastore's indexes; None: its default one."""

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.evaluate import bleu, chrf, compare
+from knn_seq.evaluate import SystemSetup, bleu, chrf, compare
 from knn_seq.metrics import Metric, Score
 from knn_seq.retrieve import RETRIEVERS
 from knn_seq.retrieve.full import FullRetriever
+from knn_seq.storage.translation_memory import TranslationMemory
 from knn_seq.translator import Translator
 
 K, TEMPERATURE, WEIGHT = 4, 30.0, 0.6
@@ -82,8 +83,8 @@ def test_changed_tokens_are_those_of_a_slow_loop(comparison, translator, number_
             distances = ((keys - queries[-1].double().numpy()) ** 2).sum(axis=1)
             mixture = (1 - WEIGHT) * model
             nearest = np.argsort(distances)[:K]
-            votes = np.exp(-(distances[nearest] - distances[nearest[0]]) / TEMPERATURE)
-            np.add.at(mixture, number_store.values.items[nearest], WEIGHT * votes / votes.sum())
+            shares = np.exp(-(distances[nearest] - distances[nearest[0]]) / TEMPERATURE)
+            np.add.at(mixture, number_store.values.items[nearest], WEIGHT * shares / shares.sum())
             choice = int(model.argmax())
             flags.append(token != choice and bool(mixture[token] > mixture[choice]))
         expected.append(flags)
@@ -97,7 +98,7 @@ def test_changed_tokens_are_those_of_a_slow_loop(comparison, translator, number_
 
 def test_the_table_has_a_line_for_each_system(comparison):
     *lines, bleu_line, chrf_line = comparison.table().splitlines()
-    heading = "system BLEU p chrF p tokens/s x base model search combination changed"
+    heading = "system BLEU p chrF p tokens/s range x base model search combination changed"
     assert " ".join(lines[0].split()) == heading
     assert bleu_line == f"BLEU: {comparison.signatures['BLEU']}"
     assert chrf_line == f"chrF: {comparison.signatures['chrF']}"
@@ -110,6 +111,7 @@ def test_the_table_has_a_line_for_each_system(comparison):
         f"{system.scores['BLEU'].value:.2f}",
         f"{system.scores['chrF'].value:.2f}",
         f"{system.tokens_per_second:,.0f}",
+        system.speed_range,
         *("1.00", "100%", "0%", "0%", "0.0%"),
     ]
     assert len(copying) == len(mixed) == len(base) + 2
@@ -118,7 +120,7 @@ def test_the_table_has_a_line_for_each_system(comparison):
     assert mixed[-1] == f"{comparison.systems[2].changed:.1%}"
 
 
-def test_json_holds_figures_and_texts(comparison, seen):
+def test_json_holds_figures_and_texts(comparison, number_store, seen):
     data = json.loads(json.dumps(comparison.to_dict()))
     sources, references = seen
     assert (data["sentences"], data["sources"], data["references"]) == (30, sources, references)
@@ -131,10 +133,84 @@ def test_json_holds_figures_and_texts(comparison, seen):
         assert got["bleu"] == pytest.approx(system.scores["BLEU"].value, abs=1e-4)
         assert got["chrf"] == pytest.approx(chrf(got["translations"], references).value, abs=1e-4)
         assert got["tokens"] == sum(len(translation.tokens) for translation in system.translations)
-        assert got["tokens_per_second"] == pytest.approx(got["tokens"] / system.seconds, rel=1e-3)
+        assert got["tokens_per_second"] == pytest.approx(np.median(got["speeds"]), abs=0.1)
+        assert got["speeds"] == pytest.approx(system.speeds, abs=0.1)
+        assert got.get("datastore") == (str(number_store.path) if system.name != "base" else None)
         assert sum(got["shares"].values()) == pytest.approx(1, abs=1e-3)
         assert got["changed"] == pytest.approx(system.changed, abs=1e-4)
         assert (got["name"], got["settings"]) == (system.name, system.settings)
+
+
+class Turns:
+    """A translator that writes down who translates what, and how fast it pretends to be."""
+
+    def __init__(self, translator, clock, speed):
+        self.translator, self.clock, self.speed, self.calls = translator, clock, speed, []
+
+    def __getattr__(self, name):
+        return getattr(self.translator, name)
+
+    def translate(self, sources, on_progress=None, **options):
+        made = self.translator.translate(sources, on_progress, **options)
+        self.calls.append(list(sources))
+        self.clock.order.append(self)
+        self.clock.seconds += sum(len(each.tokens) for each in made) / self.speed(len(self.calls))
+        return made
+
+
+class Clock:
+    def __init__(self):
+        self.seconds, self.order = 0.0, []
+
+
+def test_systems_take_turns_and_each_piece_gives_a_speed(translator, seen, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", lambda: clock.seconds)
+    steady, varying = Turns(translator, clock, lambda call: 100.0), Turns(translator, clock, lambda call: 10.0 * call)
+    sources, references = [*seen[0], ""], [*seen[1], ""]
+    setups = {
+        "steady": SystemSetup(steady, {"weight": 0.0}),
+        "varying": SystemSetup(varying, {"k": 1, "temperature": 1.0, "weight": 1.0}),
+    }
+    comparison = compare(translator, sources, references, setups, ("chrf",))
+    assert clock.order == [steady, varying] * 4  # the first to warm up
+    for each in (steady, varying):
+        pieces = each.calls[1:]
+        assert sorted(source for piece in pieces for source in piece) == sorted(sources)
+        assert {len(piece) for piece in pieces} == {10, 11}
+        lengths = [np.mean([len(source) for source in piece if source]) for piece in pieces]
+        assert max(lengths) < 1.2 * min(lengths)
+    one, other = comparison.systems
+    assert [translation.source for translation in other.translations] == sources
+    assert (one.speeds, one.speed_range) == (pytest.approx([100.0] * 3), "100–100")
+    assert (other.speeds, other.speed_range) == (pytest.approx([20.0, 30.0, 40.0]), "20–40")
+    assert (one.tokens_per_second, other.tokens_per_second) == (pytest.approx(100.0), pytest.approx(30.0))
+    assert other.translations == translator.translate(sources, k=1, temperature=1.0, weight=1.0)
+    assert " 20–40 " in comparison.table()
+
+
+@pytest.mark.parametrize(("sentences", "pieces"), [(1, 1), (2, 2), (7, 3), (30, 3), (40, 5), (90, 5)])
+def test_nothing_is_translated_twice(translator, seen, sentences, pieces):
+    sources, references = ((side * 3)[:sentences] for side in seen)
+    [system] = compare(translator, sources, references, {"base": {"weight": 0.0, "max_length": 2}}, ()).systems
+    assert len(system.speeds) == pieces
+    assert len(system.translations) == sentences
+
+
+def test_systems_that_search_different_things(translator, number_store, seen):
+    memory = Translator(
+        translation_memory=TranslationMemory(number_store.texts, "pairs"), model=translator.model, temperature=5.0
+    )
+    settings = {"k": 1, "weight": 1.0, "temperature": 1.0, "beam_size": 1, "max_length": 10}
+    setups = {"base": {"weight": 0.0}, "store": settings, "memory": SystemSetup(memory, settings)}
+    comparison = compare(translator, seen[0][:6], seen[1][:6], setups, ("chrf",))
+    base, store, other = comparison.systems
+    assert [each.translator for each in comparison.systems] == [translator, translator, memory]
+    assert (base.searched, store.searched) == ({}, {"datastore": str(number_store.path)})
+    assert other.searched == {"translation_memory": "pairs"}
+    assert other.translations == memory.translate(seen[0][:6], **settings)
+    assert other.scores["chrF"].value > base.scores["chrF"].value + 10
+    assert other.to_dict()["translation_memory"] == "pairs"
 
 
 class Words(Metric):
@@ -171,6 +247,7 @@ def test_refusals_come_before_any_translation(translator, seen):
         ("dictionary is missing", sources, references, untranslatable, ("bleu", Missing())),
         ("30 sentences, but 29 references", sources, references[1:], untranslatable, ("bleu",)),
         ("nothing to compare", [], [], untranslatable, ("bleu",)),
+        ("nothing to compare", [" "], ["7"], untranslatable, ("bleu",)),
         ("nothing to compare", sources, references, {}, ("bleu",)),
     ]
     for sentence, *arguments in cases:

@@ -16,7 +16,9 @@ from knn_seq.metrics import Score
 
 def system(name, value, seconds=1.0, shares=(1.0, 0.0, 0.0)):
     translations = [Translation("a b", "x", [1, 2])] * 50
-    return System(name, {}, translations, {"BLEU": Score(value, "")}, seconds, dict(zip(plots.PARTS, shares)))
+    speeds = [100 / seconds * factor for factor in (0.9, 1.0, 1.3)]
+    scores = {"BLEU": Score(value, "")}
+    return System(name, None, {}, translations, scores, seconds, speeds, dict(zip(plots.PARTS, shares)))
 
 
 def comparison(*systems):
@@ -116,6 +118,14 @@ def test_labels_of_equal_systems_do_not_meet():
     assert min(np.diff(heights)) > 0.04 * (upper - lower)
     assert lower < heights[0]
     assert heights[-1] < upper
+
+
+def test_speeds_have_a_range():
+    figure = plots.speed_figure(comparison(system("base", 30.0, 0.2), system("knn", 31.0, 0.4)), "BLEU")
+    [axes] = figure.axes
+    ranges = [line.get_xydata().tolist() for line in axes.lines if (line.get_gid() or "").startswith("range")]
+    assert np.array(ranges) == pytest.approx(np.array([[[450, 30], [650, 30]], [[225, 31], [325, 31]]]))
+    assert axes.get_xlim()[1] > 650
 
 
 def test_time_is_cut_in_its_parts():

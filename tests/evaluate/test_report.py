@@ -14,7 +14,7 @@ from page_reader import PageReader
 from tunings import EVIL, TUNING
 
 from knn_seq.datastore import Datastore
-from knn_seq.evaluate import Comparison, compare
+from knn_seq.evaluate import Comparison, SystemSetup, compare
 from knn_seq.evaluate.plots import PALETTE
 from knn_seq.evaluate.report import write_report
 from knn_seq.evaluate.report.examples import most_helped, most_hurt
@@ -27,9 +27,9 @@ from knn_seq.translator import Translator
 
 
 @pytest.fixture(scope="module")
-def page(number_translator, number_comparison, tmp_path_factory):
+def page(number_comparison, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, number_translator, number_comparison, "Numbers")
+    write_report(path, number_comparison, "Numbers")
     assert os.listdir(path.parent) == ["report.html"]
     return path.read_text(encoding="utf-8")
 
@@ -58,12 +58,14 @@ def test_the_table_has_every_system(number_comparison, reader):
         assert system.name in rows
     cells = " ".join(reader.texts("td", "number"))
     for system in number_comparison.systems:
+        assert f"{system.tokens_per_second:,.0f}" in cells
+        assert system.speed_range in cells
         for score in system.scores.values():
             assert f"{score.value:.1f}" in cells
 
 
-def test_helped_and_hurt_are_the_right_sentences(number_translator, number_comparison, reader):
-    best = best_system(number_translator, number_comparison)
+def test_helped_and_hurt_are_the_right_sentences(number_comparison, reader):
+    best = best_system(number_comparison)
     base, *_ = number_comparison.systems
     before = sentence_chrf(base.translations, number_comparison.references)
     after = sentence_chrf(best.translations, number_comparison.references)
@@ -75,7 +77,7 @@ def test_helped_and_hurt_are_the_right_sentences(number_translator, number_compa
 
 
 def test_words_shown_are_the_translations_and_the_right_ones_are_marked(number_translator, number_comparison, reader):
-    best = best_system(number_translator, number_comparison)
+    best = best_system(number_comparison)
     assert best.name == "strong"
     marked = reader.texts("dd", "marked")
     by_text = {translation.text: translation for translation in best.translations}
@@ -106,15 +108,16 @@ def test_evidence_of_a_word(number_store, reader):
     assert max(map(len, (re.findall(r"\d+\s%", card) for card in cards))) <= 3
 
 
-def test_the_voting_word_is_marked_in_its_sentence(number_store, page):
+def test_the_word_of_a_neighbour_is_marked_in_its_sentence(number_store, page):
     for before, word, after in re.findall(r'class="target" dir="auto">([^<]*)<mark>([^<]*)</mark>([^<]*)<', page):
         assert word == "" or word in (before + word + after).split()
         assert not before or before.endswith(" ") or word == ""
 
 
-def test_settings_and_versions_to_do_it_again(number_translator, number_comparison, number_store, reader):
+def test_settings_and_versions_to_do_it_again(number_comparison, number_store, reader):
     recipe = json.loads(reader.texts("pre")[0])
-    assert recipe["datastore"] == str(number_store.path)
+    assert "datastore" not in recipe["systems"]["base"]
+    assert recipe["systems"]["strong"]["datastore"] == str(number_store.path)
     assert recipe["systems"]["strong"]["temperature"] == 5.0
     assert recipe["systems"]["strong"]["beam_size"] == 1
     assert recipe["systems"]["base"]["weight"] == 0
@@ -132,8 +135,8 @@ def test_helped_and_hurt():
 
 def with_scores(comparison, *scores):
     systems = [
-        replace(system, scores={"BLEU": score}, seconds=seconds)
-        for system, score, seconds in zip(comparison.systems, scores, (1.0, 2.0, 3.0))
+        replace(system, scores={"BLEU": score}, speeds=[speed])
+        for system, score, speed in zip(comparison.systems, scores, (300.0, 200.0, 100.0))
     ]
     return Comparison(systems, comparison.sources, comparison.references)
 
@@ -146,25 +149,25 @@ def with_scores(comparison, *scores):
         (Score(29.0, "", 0.01), "Neighbours cost 1.0 BLEU (p = 0.010) at "),
     ],
 )
-def test_the_main_result_in_words(number_translator, number_comparison, score, sentence):
+def test_the_main_result_in_words(number_comparison, score, sentence):
     compared = with_scores(number_comparison, Score(30.0, ""), score)
-    best = best_system(number_translator, compared)
-    result = main_result(number_translator, compared, best).replace("\N{NO-BREAK SPACE}", " ")
+    best = best_system(compared)
+    result = main_result(compared, best).replace("\N{NO-BREAK SPACE}", " ")
     assert result.startswith(sentence)
-    assert f"{best.tokens_per_second / compared.systems[0].tokens_per_second:.2f} of the model’s speed; " in result
+    assert " at 0.67 of the model’s speed; " in result
     assert result.endswith(f"{100 * best.changed:.0f} % of the tokens changed.")
 
 
-def test_the_main_result_is_the_best_systems(number_translator, number_comparison):
+def test_the_main_result_is_the_best_systems(number_comparison):
     compared = with_scores(number_comparison, Score(30.0, ""), Score(31.0, "", 0.01), Score(33.0, "", 0.01))
-    best = best_system(number_translator, compared)
+    best = best_system(compared)
     assert best.name == "weak"
-    assert main_result(number_translator, compared, best).startswith("Neighbours (weak) bring +3.0")
+    assert main_result(compared, best).startswith("Neighbours (weak) bring +3.0")
 
 
-def test_the_model_alone(number_translator, number_comparison, tmp_path):
+def test_the_model_alone(number_comparison, tmp_path):
     alone = Comparison(number_comparison.systems[:1], number_comparison.sources, number_comparison.references)
-    write_report(tmp_path / "report.html", number_translator, alone, "Alone")
+    write_report(tmp_path / "report.html", alone, "Alone")
     reader = PageReader((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "base reaches" in reader.texts("p", "result")[0]
     assert not reader.texts("dd", "marked")
@@ -177,9 +180,10 @@ def test_a_translation_memory(number_store, number_corpus, tmp_path):
     )
     sources, references = zip(*memory.texts[:6], strict=True)
     compared = compare(translator, sources, references, {"base": {"weight": 0.0}, "memory": {"weight": 0.8}})
-    write_report(tmp_path / "report.html", translator, compared, "Memory")
+    write_report(tmp_path / "report.html", compared, "Memory")
     reader = PageReader((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert "120 sentence pairs" in " ".join(reader.texts("dl", "facts"))
+    facts = " ".join(reader.texts("dl", "facts"))
+    assert f"Translation memory{number_corpus.name}: 120 sentence pairs, searched as they are" in facts
 
 
 def test_nothing_that_comes_from_text_comes_alive(number_store, number_corpus, tmp_path):
@@ -190,7 +194,7 @@ def test_nothing_that_comes_from_text_comes_alive(number_store, number_corpus, t
     sources, references = zip(*(store.texts[i] for i in range(12)), strict=True)
     systems = {"base": {"weight": 0.0}, f'"{EVIL}': {"weight": 0.9, "k": 4, "temperature": 5.0}}
     compared = compare(translator, sources, references, systems)
-    write_report(tmp_path / "report.html", translator, compared, f"</title>{EVIL}")
+    write_report(tmp_path / "report.html", compared, f"</title>{EVIL}")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert EVIL not in page
     assert page.count("<script>") == page.count("</script>") == 1
@@ -199,6 +203,13 @@ def test_nothing_that_comes_from_text_comes_alive(number_store, number_corpus, t
     assert any(EVIL in text for text in reader.texts("span", "source"))
     assert any(EVIL in text for text in reader.texts("dd"))
     assert any(EVIL in text for text in reader.texts("th"))
+
+
+def searching(comparison, store):
+    """The comparison as if its systems had searched this datastore."""
+    translator = Translator(store, beam_size=1, max_length=12)
+    systems = [replace(system, translator=translator) for system in comparison.systems]
+    return Comparison(systems, comparison.sources, comparison.references)
 
 
 @pytest.fixture
@@ -210,7 +221,7 @@ def tuned(number_store, tmp_path):
 
 def test_the_surface_of_a_tuned_datastore(tuned, number_comparison, tmp_path):
     (tuned / "tuning.json").write_text(json.dumps({"full/fixed": TUNING}))
-    write_report(tmp_path / "r.html", Translator(tuned, beam_size=1, max_length=12), number_comparison, "Tuned")
+    write_report(tmp_path / "r.html", searching(number_comparison, tuned), "Tuned")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     reader = PageReader(page)
     assert reader.texts("figure", "wide")
@@ -220,17 +231,49 @@ def test_the_surface_of_a_tuned_datastore(tuned, number_comparison, tmp_path):
     assert EVIL not in page
 
 
+def test_systems_that_search_different_things(tuned, number_translator, number_comparison, tmp_path):
+    """The page names all of them, shows how each was tuned, and explains with the best system's own."""
+    (tuned / "tuning.json").write_text(json.dumps({"full/fixed": TUNING}))
+    pairs = [(f"{source}   ", target) for source, target in number_translator.store.texts]
+    memory = Translator(
+        translation_memory=TranslationMemory(pairs, "pairs"), model=number_translator.model, temperature=5.0
+    )
+    base, *_ = number_comparison.systems
+    sources, references = list(number_comparison.sources)[:8], list(number_comparison.references)[:8]
+    settings = {"weight": 0.9, "k": 4, "temperature": 5.0, "beam_size": 1, "max_length": 12}
+    law = Translator(tuned, model=number_translator.model)
+    setups = {
+        "base": base.settings,
+        "law": SystemSetup(law, {**settings, "weight": 0.01}),
+        "memory": SystemSetup(memory, settings),
+    }
+    compared = compare(number_translator, sources, references, setups)
+    assert best_system(compared).name == "memory"
+    write_report(tmp_path / "r.html", compared, "Several")
+    reader = PageReader((tmp_path / "r.html").read_text(encoding="utf-8"))
+    facts = " ".join(reader.texts("dl", "facts"))
+    names = (number_translator.store.path.name, "tuned", "pairs")
+    assert all(f"{name}: " in facts for name in names)
+    assert "tuned: full search, fixed combiner" in reader.texts("figcaption")
+    shown = reader.texts("span", "source")
+    assert shown
+    assert all(source.endswith("   ") for source in shown)
+    recipe = json.loads(reader.texts("pre")[0])["systems"]
+    assert (recipe["law"]["datastore"], recipe["memory"]["translation_memory"]) == (str(tuned), "pairs")
+    assert {"tuned", "pairs"} <= set(reader.texts("td"))
+
+
 def test_a_damaged_tuning_does_not_cost_the_report(tuned, number_comparison, tmp_path):
     (tuned / "tuning.json").write_text("{")
-    write_report(tmp_path / "r.html", Translator(tuned, beam_size=1, max_length=12), number_comparison, "Tuned")
+    write_report(tmp_path / "r.html", searching(number_comparison, tuned), "Tuned")
     assert not PageReader((tmp_path / "r.html").read_text(encoding="utf-8")).texts("figure", "wide")
 
 
-def test_a_report_is_replaced_in_one_step(number_translator, number_comparison, tmp_path):
+def test_a_report_is_replaced_in_one_step(number_comparison, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
     kept = path.open()
-    write_report(path, number_translator, number_comparison, "New")
+    write_report(path, number_comparison, "New")
     assert kept.read() == "old"
     assert "New" in path.read_text(encoding="utf-8")
 

@@ -6,12 +6,14 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from page_reader import PageReader
 from PIL import Image
 from tunings import TUNING
 
+from knn_seq.evaluate import Comparison
 from knn_seq.evaluate.report import write_report
 from knn_seq.translator import Translator
 
@@ -47,7 +49,9 @@ def folder(number_store, number_comparison, tmp_path_factory):
     shutil.copytree(number_store.path, folder / "store")
     (folder / "store" / "tuning.json").write_text(json.dumps({"full/fixed": TUNING}))
     translator = Translator(folder / "store", beam_size=1, max_length=12)
-    write_report(folder / "report.html", translator, number_comparison, "Numbers")
+    systems = [replace(system, translator=translator) for system in number_comparison.systems]
+    compared = Comparison(systems, number_comparison.sources, number_comparison.references)
+    write_report(folder / "report.html", compared, "Numbers")
     return folder
 
 

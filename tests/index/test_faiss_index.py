@@ -11,7 +11,7 @@ from test_search_index import exact, vectors
 
 from knn_seq.errors import KnnSeqError
 from knn_seq.index import faiss as faiss_index
-from knn_seq.index.faiss import ADDING_EF, FaissIndex, faiss
+from knn_seq.index.faiss import ADDING_EF_SEARCH, FaissIndex, faiss
 from knn_seq.index.faiss_library.layers import inverted_lists
 
 DIMENSION = 32
@@ -112,7 +112,7 @@ def test_ef_search_reaches_the_coarse_quantizer(clusters):
     keys, queries = clusters
     index = FaissIndex.build(keys, "IVF64_HNSW8,SQ8", ef_search=77)
     graph = faiss.downcast_index(faiss.extract_index_ivf(index.index).quantizer)
-    assert graph.hnsw.efSearch == ADDING_EF
+    assert graph.hnsw.efSearch == ADDING_EF_SEARCH
     index.search(queries, 4)
     assert graph.hnsw.efSearch == 77
     index.add(keys[:5])

@@ -8,13 +8,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import knn_seq.outage as outage
 import numpy as np
 import pytest
 import torch
 from milvus_server import USER, free_address, start_or_skip
 from test_search_index import exact, vectors
 
+import knn_seq.decoding.outage as outage
 import knn_seq.index.milvus_library.server as asking
 from knn_seq import Translator
 from knn_seq.build.index import add_index
@@ -188,7 +188,7 @@ def test_translations_are_those_of_an_index_of_ours(store):
 
 def test_an_index_that_is_removed_leaves_nothing_on_the_server(server, store, knn_seq):
     before = collections(server)
-    code, _, err = knn_seq("index", store, "--index", f"milvus:FLAT@{server.address}", "-q")
+    code, _, err = knn_seq("index", store, "--index-recipe", f"milvus:FLAT@{server.address}", "-q")
     assert (code, err) == (0, "")
     assert "milvus" in Datastore(store).manifest.indexes  # its recipe cannot be the name of a folder
     assert len(collections(server) - before) == 1

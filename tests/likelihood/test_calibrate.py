@@ -11,6 +11,7 @@ from tiny_models import make_model
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder
 from knn_seq.likelihood import calibrate, predictions
+from knn_seq.likelihood.calibrate import FEWEST_TOKENS, SAMPLED_SHARE, held_out, sample_size
 from knn_seq.models import TokenPair
 from knn_seq.settings import SearchSettings
 from knn_seq.storage.translation_memory import TranslationMemory
@@ -45,8 +46,8 @@ def slow_calibration(store, model, combiner):
             temperature = float(f"{2.0 ** (step / 2) * median:.3g}")
             shares = []
             for distances, right, _ in tokens:
-                votes = np.exp(-(distances[:k] - distances[0]) / temperature)
-                shares.append((votes * right[:k]).sum() / votes.sum())
+                of_neighbours = np.exp(-(distances[:k] - distances[0]) / temperature)
+                shares.append((of_neighbours * right[:k]).sum() / of_neighbours.sum())
             for weight in np.arange(2, 19) / 20:
                 likelihood = 0.0
                 for (distances, _, model_share), share in zip(tokens, shares, strict=True):
@@ -123,3 +124,31 @@ def test_nothing_found_is_nothing_chosen():
     decoder = KnnDecoder(TranslationMemory([("5 6", "7 8"), ("9", "10")]), make_model("marian"))
     assert calibrate(decoder, memory_settings("distance"), 2) == {}
     assert calibrate(decoder, memory_settings("distance"), 0) == {}
+
+
+@pytest.mark.parametrize("length", [1, 7, 32, 300])
+@pytest.mark.parametrize("total", [2, 40, 300, 3_000, 100_000])
+def test_the_sample_is_a_small_part_of_what_is_searched(length, total):
+    lengths = np.random.default_rng(length).integers(1, 2 * length + 1, min(256, total))
+    size = sample_size(lengths, total)
+    assert 1 <= size <= len(lengths)
+    held = lengths[:size].sum()
+    assert held - lengths[:size][-1] < max(FEWEST_TOKENS, lengths.mean() * total / SAMPLED_SHARE)
+    if size < len(lengths):  # enough to choose from
+        assert held >= FEWEST_TOKENS
+    if total >= 256 * SAMPLED_SHARE * 1.5:  # a large datastore affords all of it
+        assert size == len(lengths)
+
+
+def test_an_empty_sample():
+    assert sample_size(np.empty(0, np.int64), 5) == 0
+
+
+def test_few_sentences_of_a_small_datastore_are_scored():
+    """300 sentences of 30 tokens: what is held out must not take longer than their keys."""
+    generator = np.random.default_rng(3)
+    texts = [tuple(" ".join(map(str, generator.integers(4, 60, 30))) for _ in range(2)) for _ in range(300)]
+    decoder = KnnDecoder(TranslationMemory(texts), make_model("marian"))
+    references = held_out(decoder, 256)
+    assert 20 <= len(references) <= 300 / 8
+    assert len({reference.sentence for reference in references}) == len(references)

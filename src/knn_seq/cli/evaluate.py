@@ -15,19 +15,19 @@ from knn_seq.cli.options import (
     add_search_options,
 )
 from knn_seq.cli.searched import add_searched_options, open_translator
-from knn_seq.cli.systems import open_systems, parse_systems
+from knn_seq.cli.systems import MEMORY, WrittenSystem, open_systems, parse_systems
 from knn_seq.errors import KnnSeqError
 
 if TYPE_CHECKING:
     from knn_seq.metrics import Metric
 
 HELP = "score the model alone and with neighbours on a test set"
-EXAMPLE = "knn-seq evaluate store/ --test test.tsv --system full --system subset,subset_size=64 --html report.html"
+EXAMPLE = "knn-seq evaluate store/ --test test.tsv --system full --system subset,subset_size=64 --system memory"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_searched_options(parser)
+    add_searched_options(parser, "instead of a datastore, or beside it for systems whose retriever is `memory`")
     add_corpus_options(parser, "test", "the test set")
     group = parser.add_argument_group("comparison")
     group.add_argument(
@@ -37,8 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME:]SETTINGS",
         help="what to compare with the model alone; may be given often.  Settings are setting=value with commas "
         'between, named as in the Python API; a first word alone is a retriever: "full", "subset,subset_size=64", '
-        '"few: k=4,beam_size=1".  What is left open is the datastore\'s own, tuned for that retriever if it was.  '
-        "(default: one system, knn, that translates as `knn-seq translate` would)",
+        '"few: k=4,beam_size=1".  Another datastore of the same model: "law=STORE" or "law: store=STORE,k=8".  '
+        "`memory` searches --translation-memory or, without one, the datastore's sentence pairs as they are.  "
+        "What is left open is the datastore's own, tuned for that retriever if it was.  "
+        "(default: one system, knn, that translates as `knn-seq translate` would, and memory if one is given)",
     )
     group.add_argument(
         "--metrics", default="bleu,chrf", metavar="NAMES", help="bleu, chrf, comet, or one of an installed package"
@@ -70,27 +72,26 @@ def run(arguments: argparse.Namespace) -> None:
         require_plot_libraries()
     metrics = _metrics(arguments)
     test = read_test_set(arguments, "test")
-    translator = open_translator(arguments)
-    comparison = compare(
-        translator,
-        test.sources,
-        test.references,
-        open_systems(translator, systems or {"knn": {}}),
-        metrics,
-    )
+    translator = open_translator(arguments, memory_beside=True)
+    setups = open_systems(arguments, translator, systems or _default_systems(arguments))
+    comparison = compare(translator, test.sources, test.references, setups, metrics)
     print(comparison.table())
-    searched = (
-        {"translation_memory": arguments.translation_memory}
-        if arguments.store is None
-        else {"datastore": arguments.store}
-    )
+    given = {"datastore": arguments.store, "translation_memory": arguments.translation_memory}
+    searched = {name: path for name, path in given.items() if path is not None}
     if arguments.json:
         report = {**searched, "model": absolute_name(translator.model.settings.name), "test": test.description}
         write_json(Path(arguments.json), report | {"decoding": asdict(translator.decoding)} | comparison.to_dict())
     if arguments.html:
         from knn_seq.evaluate.report import write_report
 
-        write_report(Path(arguments.html), translator, comparison, title=_title(test.description, *searched.values()))
+        write_report(Path(arguments.html), comparison, title=_title(test.description, next(iter(searched.values()))))
+
+
+def _default_systems(arguments: argparse.Namespace) -> dict[str, WrittenSystem]:
+    systems = {"knn": WrittenSystem()}
+    if arguments.store is not None and arguments.translation_memory is not None:
+        systems[MEMORY] = WrittenSystem({"retriever": MEMORY})
+    return systems
 
 
 def _metrics(arguments: argparse.Namespace) -> list[Metric]:

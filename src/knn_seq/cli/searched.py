@@ -10,11 +10,20 @@ from knn_seq.cli.collector import collector_paused
 from knn_seq.cli.options import add_part_option, chosen, columns_of, given_flag
 
 if TYPE_CHECKING:
+    from knn_seq.corpus import Corpus
     from knn_seq.translator import Translator
 
+LANGUAGE_OPTIONS = ("source_lang", "target_lang", "prompt")
+MEMORY_OPTIONS = tuple(f"translation_memory_{name}" for name in ("columns", "format", "options"))
 
-def add_searched_options(parser: argparse.ArgumentParser) -> None:
-    """A datastore, or a translation memory instead."""
+
+def add_searched_options(parser: argparse.ArgumentParser, memory_help: str = "instead of a datastore") -> None:
+    """A datastore, or a translation memory.
+
+    Args:
+        parser: The command's parser.
+        memory_help: What a translation memory is given for.
+    """
     parser.add_argument("store", nargs="?", help="the datastore's folder")
     parser.add_argument("--model", help="the model; with a datastore only if it is no longer where it was")
     group = parser.add_argument_group(
@@ -23,7 +32,7 @@ def add_searched_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--translation-memory",
         metavar="PATH",
-        help="instead of a datastore: TSV or JSON lines, gzipped or not; it needs --model",
+        help=f"{memory_help}: TSV or JSON lines, gzipped or not; without a datastore it needs --model",
     )
     group.add_argument(
         "--translation-memory-columns", metavar="S,T", help="where its source and target are (see `build --help`)"
@@ -35,30 +44,43 @@ def add_searched_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompt", help="what a decoder-only model reads; {source} stands for the sentence")
 
 
-@collector_paused()
-def open_translator(arguments: argparse.Namespace, ensemble: Sequence[str] = ()) -> Translator:
-    """The translator that the options describe."""
+def open_translation_memory(arguments: argparse.Namespace) -> Corpus | None:
+    """The sentence pairs that the options name, if any."""
     from knn_seq.corpus import open_corpus
     from knn_seq.errors import InvalidSetting
+
+    path = arguments.translation_memory
+    if path is None:
+        if (flag := given_flag(arguments, [*LANGUAGE_OPTIONS, *MEMORY_OPTIONS])) is not None:
+            raise InvalidSetting(f"{flag} is for a translation memory; a datastore knows its own: leave it out.")
+        return None
+    columns, format, options = (getattr(arguments, name) for name in MEMORY_OPTIONS)
+    return open_corpus(path, columns=columns_of(columns), format=format, options=options)
+
+
+@collector_paused()
+def open_translator(
+    arguments: argparse.Namespace, ensemble: Sequence[str] = (), memory_beside: bool = False
+) -> Translator:
+    """The translator that the options describe.
+
+    Args:
+        arguments: The command's.
+        ensemble: Further models.
+        memory_beside: A translation memory may be given beside a datastore; it is not this translator's.
+    """
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.translator import Translator
 
-    own = {name: getattr(arguments, name) for name in ("source_lang", "target_lang", "prompt")}
-    given = {name: value for name, value in own.items() if value is not None}
-    names = [f"translation_memory_{name}" for name in ("columns", "format", "options")]
-    columns, format, options = (getattr(arguments, name) for name in names)
-    memory = arguments.translation_memory
-    if memory is not None:
-        memory = open_corpus(memory, columns=columns_of(columns), format=format, options=options)
-    elif (flag := given_flag(arguments, [*own, *names])) is not None:
-        raise InvalidSetting(f"{flag} is for a translation memory; a datastore knows its own: leave it out.")
+    memory = open_translation_memory(arguments)
+    languages = {name: getattr(arguments, name) for name in LANGUAGE_OPTIONS}
     return Translator(
         arguments.store,
         model=arguments.model,
         ensemble=ensemble,
-        translation_memory=memory,
+        translation_memory=None if memory_beside and arguments.store is not None else memory,
         device=arguments.device,
         dtype=arguments.dtype,
-        **given,
+        **languages,
         **chosen(arguments, SearchSettings, DecodingSettings),
     )

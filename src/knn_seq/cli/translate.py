@@ -158,6 +158,8 @@ def _reading(name: str) -> Iterator[TextIO]:
     try:
         with open(name, encoding="utf-8") as file:
             yield file
+    except KnnSeqError:  # some are an OSError, too: those of an index that does not answer, of a full disk
+        raise
     except OSError as error:
         raise KnnSeqError(f"{name} cannot be read: {error.strerror}.") from error
 
@@ -181,6 +183,8 @@ def _writing(name: str) -> Iterator[TextIO]:
         with open(partial_of(path), "w", encoding="utf-8") as file:
             yield file
         publish(partial_of(path), path)
+    except KnnSeqError:  # some are an OSError, too: those of an index that does not answer, of a full disk
+        raise
     except OSError as error:
         raise KnnSeqError(f"{name} cannot be written: {error.strerror}.") from error
 

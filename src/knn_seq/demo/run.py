@@ -54,14 +54,14 @@ def run_demo(folder: Path, json_path: Path | None = None) -> dict[str, Any]:
     base, knn = comparison.systems
     gains = [f"{knn.scores[name].value - base.scores[name].value:+.1f} {name}" for name in comparison.signatures]
     print(f"Neighbours bring {', '.join(gains)}.\n")
-    show_examples(translator, comparison, corpus.test)
+    show_examples(comparison, corpus.test)
     figures = {"datastore_reused": not built, "entries": len(store), **comparison.to_dict()}
     if json_path is not None:
         write_json(json_path, figures)
     return figures
 
 
-def show_examples(translator: Translator, comparison: Comparison, test: list[SentencePair]) -> None:
+def show_examples(comparison: Comparison, test: list[SentencePair]) -> None:
     """Print translations side by side, and the training sentences that contributed most to each."""
     base, knn = comparison.systems
     changed = [i for i in range(len(test)) if base.translations[i] != knn.translations[i]]
@@ -73,9 +73,9 @@ def show_examples(translator: Translator, comparison: Comparison, test: list[Sen
         print(labelled("base", base.translations[i]))
         print(labelled("kNN-MT", knn.translations[i]))
         print(labelled("reference", test[i].target))
-        explanation = explain(translator, [knn.translations[i]])[0]
+        explanation = explain(knn.translator, [knn.translations[i]], **knn.settings)[0]
         for sentence, mass in explanation.sentences()[:SENTENCES]:
-            source, target = translator.store.texts[sentence]
+            source, target = knn.translator.store.texts[sentence]
             print(labelled("example", f"({mass:.1f} tokens) {target}  ←  {source}"))
         print()
 

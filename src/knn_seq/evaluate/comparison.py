@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
+from knn_seq.datastore import Datastore
 from knn_seq.decoding import Translation
 from knn_seq.metrics import Score
+from knn_seq.translator import Translator
 
 PARTS = ("model", "search", "combination")  # of the time that a system takes
 
@@ -17,14 +20,15 @@ class System:
     """A way to translate, and how well and fast it does."""
 
     name: str
+    translator: Translator
     settings: dict[str, Any]
     translations: list[Translation]
     scores: dict[str, Score]  # by the metric's name: BLEU, chrF ...
     seconds: float
+    speeds: list[float]  # output tokens a second, in each piece of the test set
     shares: dict[str, float]  # of the time that went to model, search and combination; they sum to 1
-    changed_tokens: list[list[bool]] = field(
-        default_factory=list
-    )  # see `changed_tokens` in explain; none for the model
+    # See `changed_tokens` in explain; none for the model alone.
+    changed_tokens: list[list[bool]] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -33,8 +37,26 @@ class System:
 
     @property
     def tokens_per_second(self) -> float:
-        """Output tokens a second."""
-        return self.tokens / self.seconds
+        """Output tokens a second: the median of its speeds."""
+        return median(self.speeds)
+
+    @property
+    def speed_range(self) -> str:
+        """The lowest and the highest of its speeds, for people."""
+        return f"{min(self.speeds):,.0f}–{max(self.speeds):,.0f}"
+
+    @property
+    def searches(self) -> bool:
+        """Whether it asks for neighbours at all."""
+        return self.translator.settings(self.settings)[0].weight > 0
+
+    @property
+    def searched(self) -> dict[str, str]:
+        """What its neighbours are from; nothing for the model alone."""
+        if not self.searches:
+            return {}
+        store = self.translator.store
+        return {"datastore": str(store.path)} if isinstance(store, Datastore) else {"translation_memory": store.name}
 
     @property
     def changed(self) -> float:
@@ -49,10 +71,12 @@ class System:
             **{name.lower(): round(score.value, 4) for name, score in self.scores.items()},
             "p_values": {name.lower(): round(p_value, 6) for name, p_value in p_values.items()},
             "tokens_per_second": round(self.tokens_per_second, 1),
+            "speeds": [round(speed, 1) for speed in self.speeds],
             "tokens": self.tokens,
             "seconds": round(self.seconds, 3),
             "shares": {part: round(share, 4) for part, share in self.shares.items()},
             "changed": round(self.changed, 4),
+            **self.searched,
             "settings": self.settings,
             "translations": [translation.text for translation in self.translations],
         }
@@ -83,13 +107,14 @@ class Comparison:
 
     def table(self) -> str:
         """For people: a line for each system, and the signatures of the scores."""
-        rows = [["system", *self._metric_headings(), "tokens/s", "x base", *PARTS, "changed"]]
+        rows = [["system", *self._metric_headings(), "tokens/s", "range", "x base", *PARTS, "changed"]]
         for system in self.systems:
             rows.append(
                 [
                     system.name,
                     *self._metric_cells(system),
                     f"{system.tokens_per_second:,.0f}",
+                    system.speed_range,
                     f"{system.tokens_per_second / self.systems[0].tokens_per_second:.2f}",
                     *(f"{system.shares[part]:.0%}" for part in PARTS),
                     f"{system.changed:.1%}",

@@ -87,7 +87,7 @@ def score_figure(comparison: Comparison, metric: str) -> Figure:
         )
     _rows(axes, [system.name for system in systems])
     extent = max(values) - min(values) or abs(base) * 0.1 or 1.0
-    # Space for the labels, which lie beyond the points.
+    # Margins for the labels, which lie beyond the points.
     margin_left = 0.75 if min(values) < base else 0.15
     axes.set_xlim(min(values) - margin_left * extent, max(values) + 0.75 * extent)
     axes.set_xlabel(metric)
@@ -95,18 +95,21 @@ def score_figure(comparison: Comparison, metric: str) -> Figure:
 
 
 def speed_figure(comparison: Comparison, metric: str) -> Figure:
-    """Score against speed."""
+    """Score against speed; a line from the lowest to the highest speed of each system."""
     systems = comparison.systems
     speeds = [system.tokens_per_second for system in systems]
     values = [system.scores[metric].value for system in systems]
     figure, [axes] = _figure()
     axes.grid(True, color=PALETTE["rule"], linewidth=0.6)
-    axes.set_xlim(0, max(speeds) * 1.12)
+    axes.set_xlim(0, max(max(system.speeds) for system in systems) * 1.12)
     extent = max(values) - min(values) or 1.0
     heights: list[float] = []
     for place in np.argsort(values, kind="stable").tolist():
         speed, value = speeds[place], values[place]
-        axes.plot(speed, value, "o", color=PALETTE["accent" if place else "model"], markersize=7)
+        colour = PALETTE["accent" if place else "model"]
+        slowest, fastest = min(systems[place].speeds), max(systems[place].speeds)
+        axes.plot([slowest, fastest], [value, value], color=colour, linewidth=1.2, gid=f"range{place}")
+        axes.plot(speed, value, "o", color=colour, markersize=7)
         # A label of its own line for each point, however near the points are.
         height = max(value, heights[-1] + 0.11 * extent) if heights else value
         heights.append(height)
@@ -114,7 +117,7 @@ def speed_figure(comparison: Comparison, metric: str) -> Figure:
         axes.annotate(
             _short(systems[place].name),
             (speed, value),
-            (speed + (-0.03 if left else 0.03) * max(speeds), height),
+            (slowest - 0.03 * max(speeds) if left else fastest + 0.03 * max(speeds), height),
             va="center",
             ha="right" if left else "left",
             color=PALETTE["ink"],

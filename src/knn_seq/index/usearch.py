@@ -109,14 +109,14 @@ class UsearchIndex(SearchIndex):
     def _load(self, path: Path) -> None:
         try:
             facts = _library().Index.metadata(str(path))
-            kind, dimension = facts["kind_scalar"], facts["dimensions"]
-            # usearch would take any file's kind and dimension for its own.
-            if kind != self.index.dtype or dimension != self.dimension:
-                raise DamagedFile(f"{path} is not of '{self.recipe}' and dimension {self.dimension}: build it again.")
-            self.index = self._new()
-            self.index.load(str(path))
+            fits = (facts["kind_scalar"], facts["dimensions"]) == (self.index.dtype, self.dimension)
+            if fits:  # usearch would take any file's kind and dimension for its own
+                self.index = self._new()
+                self.index.load(str(path))
         except (RuntimeError, ValueError, TypeError) as error:
             raise DamagedFile(f"usearch cannot read {path} ({error}): build the index again.") from error
+        if not fits:
+            raise DamagedFile(f"{path} is not of '{self.recipe}' and dimension {self.dimension}: build it again.")
 
     def _new(self) -> Any:
         return _library().Index(

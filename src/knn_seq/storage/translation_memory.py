@@ -28,12 +28,13 @@ class TranslationMemory:
 
     Args:
         texts: Source and target text of each sentence pair.
+        name: What people know it by.
     """
 
-    def __init__(self, texts: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, texts: Sequence[tuple[str, str]], name: str = "sentence pairs") -> None:
         if not texts:
             raise InvalidSetting("There is no sentence pair in the translation memory.")
-        self.texts = texts
+        self.texts, self.name = texts, name
 
     @classmethod
     def open(
@@ -59,7 +60,7 @@ class TranslationMemory:
             raise DamagedFile(f"There is no usable sentence pair in {opened.describe()} ({reasons or 'it is empty'}).")
         if rejected:
             log.info("Left out: %s (%s).", count(rejected.total(), "sentence pair"), reasons)
-        return cls(texts)
+        return cls(texts, opened.describe())
 
     def token_pairs(self, numbers: Sequence[int], tokenizer: PairTokenizer) -> list[TokenPair]:
         """Some of the sentence pairs as a model sees them."""

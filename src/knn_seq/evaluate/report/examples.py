@@ -64,7 +64,6 @@ def most_hurt(gains: Sequence[float], count: int) -> list[int]:
 
 
 def examples(
-    translator: Translator,
     comparison: Comparison,
     system: System,
     chosen: Sequence[int],
@@ -74,14 +73,13 @@ def examples(
     """Sentences of a system beside those of the first.
 
     Args:
-        translator: What translated them.
         comparison: The comparison.
         system: The system whose words are explained.
         chosen: Which sentences.
         base_chrf: chrF of each sentence of the first system.
         chrf: chrF of each sentence of this one.
     """
-    base = comparison.systems[0]
+    base, translator = comparison.systems[0], system.translator
     explanations = explain(
         translator, [system.translations[i] for i in chosen], neighbours=NEIGHBOURS, **system.settings
     )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -28,7 +29,6 @@ from knn_seq.evaluate.report.examples import examples, most_helped, most_hurt
 from knn_seq.metrics.chrf import sentence_chrf
 from knn_seq.runtime.wording import count
 from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json
-from knn_seq.translator import Translator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,23 +38,22 @@ LIBRARIES = ("torch", "transformers", "faiss-cpu", "sacrebleu")
 SIGNIFICANT = 0.05
 
 
-def write_report(path: Path, translator: Translator, comparison: Comparison, title: str) -> None:
+def write_report(path: Path, comparison: Comparison, title: str) -> None:
     """Write a comparison as one HTML file that needs nothing else: no network, no other file.
 
     Args:
         path: The file; it is replaced in one step.
-        translator: What the systems translated with; it explains the words of some sentences.
         comparison: The systems, the one that the others are compared with first.
         title: The page's title.
     """
-    page = render(translator, comparison, title)
+    page = render(comparison, title)
     partial = partial_of(path)
     with disk_errors(path):
         partial.write_text(page, encoding="utf-8")
     publish(partial, path)
 
 
-def render(translator: Translator, comparison: Comparison, title: str) -> str:
+def render(comparison: Comparison, title: str) -> str:
     """The page."""
     require_plot_libraries()
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -68,15 +67,15 @@ def render(translator: Translator, comparison: Comparison, title: str) -> str:
     )
     environment.filters |= {"signed": signed, "percent": percent, "probability": probability, "p_value": p_value}
     metrics = list(comparison.signatures)
-    best = best_system(translator, comparison)
+    best = best_system(comparison)
     figures = {f"{metric} of each system": score_figure(comparison, metric) for metric in metrics}
     if len(comparison.systems) > 1:
         figures[f"Speed against {metrics[0]}"] = speed_figure(comparison, metrics[0])
     figures["Where the time of a token goes"] = time_figure(comparison)
     return environment.get_template("page.html").render(
         title=title,
-        facts=facts(translator, comparison),
-        result=main_result(translator, comparison, best),
+        facts=facts(comparison),
+        result=main_result(comparison, best),
         base=comparison.systems[0],
         systems=comparison.systems,
         best=best,
@@ -85,42 +84,53 @@ def render(translator: Translator, comparison: Comparison, title: str) -> str:
         significant=SIGNIFICANT,
         parts=PARTS,
         figures=_drawn(figures, "system"),
-        tunings=tunings(translator),
-        sentences=None if best is None else sentence_view(translator, comparison, best),
-        settings={system.name: _settings(translator, system) for system in comparison.systems},
+        tunings=tunings(comparison),
+        sentences=None if best is None else sentence_view(comparison, best),
+        settings={system.name: {**_store_name(system), **_settings(system)} for system in comparison.systems},
         signatures=comparison.signatures,
         versions=versions(),
-        recipe=json.dumps(recipe(translator, comparison), indent=2, ensure_ascii=False),
+        recipe=json.dumps(recipe(comparison), indent=2, ensure_ascii=False),
     )
 
 
-def best_system(translator: Translator, comparison: Comparison) -> System | None:
+def best_system(comparison: Comparison) -> System | None:
     """The system with neighbours that scores best after the first metric; None if there is none."""
     metric = next(iter(comparison.signatures))
-    others = [each for each in comparison.systems[1:] if translator.settings(each.settings)[0].weight]
+    others = [each for each in comparison.systems[1:] if each.searches]
     return max(others, key=lambda system: system.scores[metric].value, default=None)
 
 
-def facts(translator: Translator, comparison: Comparison) -> dict[str, str]:
+def facts(comparison: Comparison) -> dict[str, str]:
     """What was compared, in a line each."""
-    store, model, decoding = translator.store, translator.model, translator.decoding
-    if isinstance(store, Datastore):
-        counts = store.manifest.counts
-        entries, pairs = count(len(store), "entry", "entries"), count(counts.sentences, "sentence pair")
-        searched = f"{store.path.name}: {entries} from {pairs}"
-    else:
-        searched = f"{count(len(store), 'sentence pair')}, searched as they are"
+    translator = comparison.systems[0].translator
+    model, decoding = translator.model, translator.decoding
     how = f"beam of {decoding.beam_size}" if decoding.beam_size > 1 else "greedy"
     return {
         "Model": f"{model.settings.name} ({model.architecture})",
-        "Datastore" if isinstance(store, Datastore) else "Translation memory": searched,
+        **_searched(comparison),
         "Test set": count(len(comparison.sources), "sentence"),
         "Decoding": f"{'sampling' if decoding.sample else how}, batches of {decoding.batch_size}",
         "Date": date.today().isoformat(),
     }
 
 
-def main_result(translator: Translator, comparison: Comparison, best: System | None) -> str:
+def _searched(comparison: Comparison) -> dict[str, str]:
+    """The datastores and translation memories of all systems."""
+    datastores: dict[str, str] = {}
+    memories: dict[str, str] = {}
+    for store in (system.translator.store for system in comparison.systems):
+        if isinstance(store, Datastore):
+            counts = store.manifest.counts
+            pairs = count(counts.sentences, "sentence pair")
+            entries = f"{count(len(store), 'entry', 'entries')} from {pairs}"
+            datastores[str(store.path)] = f"{store.path.name}: {entries}"
+        else:
+            memories[store.name] = f"{store.name}: {count(len(store), 'sentence pair')}, searched as they are"
+    found = {"Datastore": datastores, "Translation memory": memories}
+    return {name: "; ".join(of_kind.values()) for name, of_kind in found.items() if of_kind}
+
+
+def main_result(comparison: Comparison, best: System | None) -> str:
     """What came out, in one sentence."""
     base = comparison.systems[0]
     metric, score = next(iter(base.scores.items()))
@@ -130,7 +140,7 @@ def main_result(translator: Translator, comparison: Comparison, best: System | N
     digits = score_digits([score.value, other.value])
     difference = other.value - score.value
     chance = other.p_value is not None and other.p_value >= SIGNIFICANT
-    alone = "the model" if not translator.settings(base.settings)[0].weight else base.name
+    alone = "the model" if not base.searches else base.name
     which = f" ({best.name})" if len(comparison.systems) > 2 else ""
     effect = f"bring {signed(difference, digits)}" if difference >= 0 else f"cost {-difference:.{digits}f}"
     doubt = ", which may be chance," if chance else ""
@@ -141,13 +151,13 @@ def main_result(translator: Translator, comparison: Comparison, best: System | N
     )
 
 
-def sentence_view(translator: Translator, comparison: Comparison, best: System) -> dict[str, Any]:
+def sentence_view(comparison: Comparison, best: System) -> dict[str, Any]:
     """The best system sentence by sentence: figures, and the sentences that gained and lost most."""
     base_chrf = sentence_chrf(comparison.systems[0].translations, comparison.references)
     chrf = sentence_chrf(best.translations, comparison.references)
     gains = [after - before for before, after in zip(base_chrf, chrf, strict=True)]
     helped, hurt = most_helped(gains, SHOWN), most_hurt(gains, SHOWN)
-    shown = examples(translator, comparison, best, [*helped, *hurt], base_chrf, chrf)
+    shown = examples(comparison, best, [*helped, *hurt], base_chrf, chrf)
     figures = {"Sentences by how much they gain or lose": gains_figure(gains)}
     by_length = length_figure(comparison.sources, gains)
     if by_length is not None:
@@ -162,18 +172,25 @@ def sentence_view(translator: Translator, comparison: Comparison, best: System) 
     }
 
 
-def tunings(translator: Translator) -> list[dict[str, Any]]:
-    """How the datastore's settings were found, with a figure for each retriever and combiner that was tuned."""
-    path = translator.store.path / "tuning.json" if isinstance(translator.store, Datastore) else None
-    if path is None or not path.exists():
-        return []
-    try:
-        return [
-            {"name": name, "figure": svg(surface_figure(tuning), f"surface{i}"), **tuning}
-            for i, (name, tuning) in enumerate(read_json(path).items())
-        ]
-    except KnnSeqError:  # what was compared is worth a page without it
-        return []
+def tunings(comparison: Comparison) -> list[dict[str, Any]]:
+    """How the datastores' settings were found, with a figure for each retriever and combiner that was tuned."""
+    stores = [system.translator.store for system in comparison.systems]
+    folders = dict.fromkeys(store.path for store in stores if isinstance(store, Datastore))
+    found: list[dict[str, Any]] = []
+    for path in [folder / "tuning.json" for folder in folders]:
+        if not path.exists():
+            continue
+        with suppress(KnnSeqError):  # what was compared is worth a page without it
+            found += [
+                {
+                    "name": name,
+                    "store": path.parent.name if len(folders) > 1 else None,
+                    "figure": svg(surface_figure(tuning), f"surface{len(found) + i}"),
+                    **tuning,
+                }
+                for i, (name, tuning) in enumerate(read_json(path).items())
+            ]
+    return found
 
 
 def versions() -> dict[str, str]:
@@ -187,16 +204,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def recipe(translator: Translator, comparison: Comparison) -> dict[str, Any]:
+def recipe(comparison: Comparison) -> dict[str, Any]:
     """What another person needs to do it again."""
-    store = translator.store
     return {
-        "model": translator.model.settings.name,
-        "datastore" if isinstance(store, Datastore) else "memory": (
-            str(store.path) if isinstance(store, Datastore) else count(len(store), "sentence pair")
-        ),
+        "model": comparison.systems[0].translator.model.settings.name,
         "sentences": len(comparison.sources),
-        "systems": {system.name: _settings(translator, system) for system in comparison.systems},
+        "systems": {system.name: {**system.searched, **_settings(system)} for system in comparison.systems},
         "signatures": comparison.signatures,
         "versions": versions(),
     }
@@ -222,8 +235,14 @@ def _drawn(figures: Mapping[str, Figure], name: str) -> dict[str, str]:
     return {caption: svg(figure, f"{name}{i}") for i, (caption, figure) in enumerate(figures.items())}
 
 
-def _settings(translator: Translator, system: System) -> Mapping[str, Any]:
+def _store_name(system: System) -> dict[str, str]:
+    """What a system searches, as short as it can be."""
+    names = [Path(name).name for name in system.searched.values()]
+    return {"searches": names[0]} if names else {}
+
+
+def _settings(system: System) -> Mapping[str, Any]:
     """All settings of a system that have a value."""
-    search, decoding = translator.settings(system.settings)
+    search, decoding = system.translator.settings(system.settings)
     together = asdict(decoding) if not search.weight else asdict(search) | asdict(decoding)
     return {"weight": search.weight} | {name: value for name, value in together.items() if value is not None}

@@ -38,7 +38,7 @@ def test_translate_with_a_memory(knn_seq, save_model, number_corpus, tmp_path, m
 
 def test_evaluate_with_a_memory(knn_seq, save_model, number_corpus, tmp_path):
     (tmp_path / "test.tsv").write_text("".join(number_corpus.read_text().splitlines(keepends=True)[:12]))
-    copying = ("-k", 1, "--weight", 1, "--temperature", 1, "-q", "--json", tmp_path / "scores.json")
+    copying = ("-k", 1, "--weight", 1, "--temperature", 1, "-q", "--json", tmp_path / "scores.json", "--max-length", 9)
     code, out, err = knn_seq(
         "evaluate",
         "--translation-memory",
@@ -81,6 +81,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(knn_seq, save_model, number_c
         ),
         (("evaluate", "--test", number_corpus), "Give a datastore's folder or a translation memory"),
         (("evaluate", *memory, "--test", number_corpus), "--model"),
+        (("tune", store, *memory, "--dev", number_corpus), "not both"),
+        (("evaluate", store, *memory, "--source-lang", "pt", "--test", number_corpus), "source_lang is for a"),
     ]
     for arguments, sentence in cases:
         code, out, err = knn_seq(*arguments, "-q")
