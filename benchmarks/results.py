@@ -322,8 +322,8 @@ def described(store: Datastore) -> dict[str, Any]:
     return {
         "entries": len(store),
         "dimension": manifest.keys.dimension,
-        "index": manifest.indexes[default]["recipe"],
-        "subset": {name: manifest.subset[name] for name in ("sentence_search", "codes")},
+        "index": manifest.indexes[default].recipe,
+        "subset": {name: getattr(manifest.subset, name) for name in ("sentence_search", "codes")},
         "bytes": {
             "text and tokens": sum(map(bytes_of, (store.text_path, store.sources_path, store.values_path))),
             "keys": bytes_of(store.keys_path),

@@ -22,7 +22,7 @@ from knn_seq.index.budget import INDEX_SHARE, WORKING_SHARE, memory_budget, part
 from knn_seq.runtime.progress import Progress
 from knn_seq.runtime.sizes import format_bytes
 from knn_seq.settings import BuildSettings
-from knn_seq.storage import DatastoreFolder
+from knn_seq.storage import DatastoreFolder, IndexInfo
 from knn_seq.storage.atomic import publish_folder, read_json, write_json
 from knn_seq.storage.keys import StoredRows
 
@@ -36,7 +36,7 @@ def store_index(
     settings: BuildSettings,
     name: str = DEFAULT_INDEX,
     engine: Engine | None = None,
-) -> dict[str, Any]:
+) -> IndexInfo:
     """Build an index of the keys under that name, or go on with it; returns what the manifest says of it."""
     rows = StoredRows(folder.keys_path.absolute())
     return build_index(rows, folder.index_folder(name), settings, origin(folder), engine)
@@ -54,7 +54,7 @@ def build_index(
     origin: dict[str, Any],
     engine: Engine | None = None,
     label: str = "index",
-) -> dict[str, Any]:
+) -> IndexInfo:
     """Build an index, or go on with it, and put it into the place of one that may be there.
 
     Args:
@@ -153,7 +153,7 @@ class _IndexBuilder:
             **origin,
         }
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> IndexInfo:
         on_disk = self._has_to_stay_on_disk()
         self._begin()
         self._train()
@@ -171,7 +171,7 @@ class _IndexBuilder:
             self._fill(spans)
             self.index.save(finished)
         self._publish(finished)
-        return {"type": self.type, **self.index.describe()}
+        return IndexInfo.from_dict({"type": self.type, **self.index.describe()})
 
     def _has_to_stay_on_disk(self) -> bool:
         allowed = INDEX_SHARE * self.budget

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from knn_seq.storage import DatastoreFolder
+    from knn_seq.storage import DatastoreFolder, IndexInfo, SubsetInfo
 
 HELP = "show what a datastore is and the settings it carries"
 EXAMPLE = "knn-seq info store/"
@@ -51,7 +52,7 @@ def describe(folder: DatastoreFolder) -> str:
     return "\n".join(f"{name:<{width}} {value}" for name, value in rows.items())
 
 
-def _settings(settings: dict[str, Any]) -> str:
+def _settings(settings: Mapping[str, Any]) -> str:
     """What `translate` uses, those measured along the way left out."""
     from dataclasses import fields
 
@@ -67,12 +68,12 @@ def _readable(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _index(index: dict[str, object]) -> str:
-    return f"{index['type']} {index.get('recipe', '')} {index.get('metric', '')}".strip()
+def _index(index: IndexInfo) -> str:
+    return " ".join(filter(None, (index.type, index.recipe, index.metric)))
 
 
-def _subsets(subset: dict[str, object]) -> str:
-    return f"sentences by {subset['sentence_search']}, codes {subset['codes']}"
+def _subsets(subset: SubsetInfo) -> str:
+    return f"sentences by {subset.sentence_search}, codes {subset.codes}"
 
 
 def _state(unfinished: str | None) -> str:
