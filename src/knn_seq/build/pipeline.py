@@ -152,7 +152,7 @@ def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Mani
         keys=KeyInfo(kind=chosen.key, dimension=model.dimension, dtype=settings.key_dtype),
         corpus=CorpusInfo(identity=corpus.identity(), description=corpus.describe()),
         build=_build_info(settings),
-        steps={step: StepInfo() for step in STEPS},
+        steps={step: StepInfo("waiting") for step in STEPS},
     )
 
 

@@ -123,7 +123,7 @@ class SubsetInfo(Record):
 class StepInfo(Record):
     """How far a step of the build is."""
 
-    state: Literal["waiting", "running", "done"] = "waiting"
+    state: Literal["waiting", "running", "done"]
 
 
 class StoredSettings(SearchOptions, total=False):
