@@ -306,10 +306,10 @@ def described(store: Datastore) -> dict[str, Any]:
         "entries": len(store),
         "dimension": manifest.keys.dimension,
         "indexes": {
-            "ours": manifest.indexes[default]["recipe"],
+            "ours": manifest.indexes[default].recipe,
             "the paper's": f"{PAPER_RECIPE}, nprobe {PAPER_NPROBE}",
         },
-        "subset": {name: manifest.subset[name] for name in ("sentence_search", "codes")},
+        "subset": {name: getattr(manifest.subset, name) for name in ("sentence_search", "codes")},
         "bytes": {
             "text and tokens": sum(map(bytes_of, (store.text_path, store.sources_path, store.values_path))),
             "keys": bytes_of(store.keys_path),

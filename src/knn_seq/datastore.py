@@ -139,7 +139,7 @@ class Datastore(DatastoreFolder):
         Returns:
             The name.
         """
-        given: Mapping[str, Any] = {"distance_metric": self.manifest.build["distance_metric"], **options}
+        given: Mapping[str, Any] = {"distance_metric": self.manifest.build.distance_metric, **options}
         settings = replace(override(BuildSettings(), given), index_recipe=recipe)
         name = add_index(self.path, settings, name, as_default)
         self._reload()

@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from knn_seq.errors import InvalidSetting
 
 INDEX_FAILURE = ("error", "base")
+DistanceMetric = Literal["l2", "ip", "cosine"]
+DISTANCE_METRICS: tuple[str, ...] = get_args(DistanceMetric)
+LARGEST_K = 1 << 16  # neighbours of a query; more would only fill the memory
+TEMPERATURES = (1e-9, 1e9)  # beyond them the softmax of float32 distances is no number, or the same for all
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,11 @@ class BuildSettings:
 
     def __post_init__(self) -> None:
         _require(self.workers is None or self.workers >= 1, "workers must be at least 1", self.workers)
+        _require(
+            self.distance_metric in DISTANCE_METRICS,
+            f"the distance metric must be {', '.join(DISTANCE_METRICS[:-1])} or {DISTANCE_METRICS[-1]}",
+            self.distance_metric,
+        )
         _require(self.batch_tokens >= 1, "batch-tokens must be at least 1", self.batch_tokens)
         _require(
             self.shard_tokens is None or self.shard_tokens >= 1, "shard-tokens must be at least 1", self.shard_tokens
@@ -126,7 +135,14 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         _require(self.k >= 1, "k must be at least 1", self.k)
+        _require(self.k <= LARGEST_K, f"k must be at most {LARGEST_K}", self.k)
         _require(self.temperature > 0, "the temperature must be greater than 0", self.temperature)
+        least, most = TEMPERATURES
+        _require(
+            least <= self.temperature <= most,
+            f"the temperature must lie between {least:g} and {most:g}",
+            self.temperature,
+        )
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
         _require(
             self.confidence_threshold is None or 0 < self.confidence_threshold <= 1,

@@ -59,7 +59,7 @@ def test_a_missing_ray_is_named(save_model, number_corpus, tmp_path, monkeypatch
 
 
 def test_an_engine_leaves_no_trace_in_the_datastore(number_store):
-    assert not {"engine", "workers", "ray_address", "gpus_per_worker"} & set(number_store.manifest.build)
+    assert not {"engine", "workers", "ray_address", "gpus_per_worker"} & set(number_store.manifest.build.to_dict())
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_a_killed_worker_costs_its_last_batches(
     assert not Path(f"/proc/{killed['pid']}").exists()
     assert killed["finished"].items() <= finished.items()  # they were not done again
     assert len(finished) > len(killed["finished"])
-    store.manifest.build["checkpoint_seconds"] = undisturbed.manifest.build["checkpoint_seconds"]
+    store.manifest.build.checkpoint_seconds = undisturbed.manifest.build.checkpoint_seconds
     assert_same(store, undisturbed)
 
 
@@ -172,7 +172,7 @@ def test_a_killed_driver_is_resumed(cluster, finished, undisturbed, corpus, save
     assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
     for path in (store, tmp_path / "copy", tmp_path / "other copy"):
         got = Datastore(path)
-        got.manifest.build["calibration_sentences"], got.manifest.defaults = 0, undisturbed.manifest.defaults
+        got.manifest.build.calibration_sentences, got.manifest.defaults = 0, undisturbed.manifest.defaults
         assert_same(got, undisturbed)
     last = time.monotonic() + 60
     while left := processes_with(str(tmp_path)):

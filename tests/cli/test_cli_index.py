@@ -70,7 +70,7 @@ def test_an_index_by_its_parts(knn_seq, store):
     options = ("--ivf-lists", 4, "--hnsw-edges", 8, "--pq-subspaces", 4, "--opq", "--transformed-dimension", 16)
     code, _, err = knn_seq("index", store.path, *options, "--name", "paper", "-q")
     assert code == 0, err
-    assert Datastore(store.path).manifest.indexes["paper"]["recipe"] == "OPQ4_16,IVF4_HNSW8,PQ4"
+    assert Datastore(store.path).manifest.indexes["paper"].recipe == "OPQ4_16,IVF4_HNSW8,PQ4"
 
 
 def test_check(knn_seq, store):

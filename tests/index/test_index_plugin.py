@@ -98,7 +98,7 @@ def test_its_own_options_work_in_every_command(number_store, tmp_path, knn_seq, 
     command = ("index", store, "--index-recipe", "list", "--index-option", "scale=2", "-q")
     code, _, err = knn_seq(*command)
     assert code == 0, err
-    assert Datastore(store).manifest.indexes["list"]["options"] == {"newest": 1000000, "scale": 2.0}
+    assert Datastore(store).manifest.indexes["list"].options == {"newest": 1000000, "scale": 2.0}
 
     def recall(*options):
         code, out, err = knn_seq("index", store, "--check", "--name", "list", "-q", *options)

@@ -446,7 +446,7 @@ def test_a_datastore_with_shards_finds_what_one_index_finds(store, recipe, part_
     one, several = searched(store, "one"), searched(store, "several")
     assert_same(several, one)
     facts = DatastoreFolder(store.path).manifest.indexes["several"]
-    assert (facts["type"], facts["recipe"], facts["entries"]) == ("shards", f"3x{recipe}", ENTRIES)
+    assert (facts.type, facts.recipe, facts.entries) == ("shards", f"3x{recipe}", ENTRIES)
 
 
 def test_ranking_by_the_datastores_keys(store):
@@ -508,7 +508,7 @@ def test_a_killed_build_of_shards_goes_on(store, recipe, memory, place, count):
 def test_translations_are_those_of_one_flat_index(number_store, number_corpus, save_model, tmp_path):
     path = tmp_path / "sharded"
     store = Datastore.build(path, save_model(), number_corpus, index_recipe="shards:3xFlat")
-    assert store.manifest.indexes["default"]["type"] == "shards"
+    assert store.manifest.indexes["default"].type == "shards"
     assert store.manifest.defaults == number_store.manifest.defaults
     sources = [line.split("\t")[0] for line in number_corpus.read_text().splitlines()[:12]]
     base = Translator(store, weight=0.0, nbest=3).translate(sources)

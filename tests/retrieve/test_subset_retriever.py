@@ -144,7 +144,7 @@ def test_an_unknown_sentence_search_is_refused_before_anything_is_lost(prepared,
     store = prepared()
     with pytest.raises(KnnSeqError, match="no sentence search 'nonsense': choose from bm25, encoder"):
         prepare_subset(store.path, model, BuildSettings(sentence_search="nonsense"))
-    assert DatastoreFolder(store.path).manifest.subset["sentence_search"] == "encoder"
+    assert DatastoreFolder(store.path).prepared_subset().sentence_search == "encoder"
 
 
 def test_another_preparation_replaces_the_first(prepared, number_store, model, tmp_path):
@@ -156,7 +156,7 @@ def test_another_preparation_replaces_the_first(prepared, number_store, model, t
     assert not (path / "sentences.h5").exists()
     assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
     assert prepare_subset(path, model, BuildSettings(sentence_search="encoder", sentence_index_recipe="torch"))
-    assert DatastoreFolder(path).manifest.subset["sentence_index"]["type"] == "torch"
+    assert DatastoreFolder(path).prepared_subset().sentence_index.type == "torch"
     assert not (path / "codes.h5").exists()
     assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
 

@@ -10,7 +10,7 @@ from knn_seq import __version__
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 from knn_seq.storage import Counts, DatastoreFolder, KeyInfo, KeyWriter, Manifest, ModelInfo, RaggedWriter, TextWriter
 from knn_seq.storage.atomic import write_json
-from knn_seq.storage.manifest import CorpusInfo
+from knn_seq.storage.manifest import STEPS, BuildInfo, CorpusInfo, IndexInfo, StepInfo
 
 
 def example(**steps: str) -> Manifest:
@@ -18,16 +18,17 @@ def example(**steps: str) -> Manifest:
         model=ModelInfo("firefox:pt-en", "f00d", "beef", "Ssru", prompt=None),
         keys=KeyInfo("ffn_in", 4, "float16"),
         corpus=CorpusInfo({"files": [{"name": "a.tsv"}]}, "a.tsv"),
+        build=BuildInfo(4096, None, 512, "Flat", "l2"),
         counts=Counts(2, 5, {"empty side": 1}),
-        indexes={"main": {"type": "faiss", "recipe": "Flat", "metric": "l2"}},
+        indexes={"main": IndexInfo("faiss", "l2", "Flat")},
         default_index="main",
         defaults={"k": 16, "temperature": 10.5},
-        steps={name: {"state": state} for name, state in steps.items()},
+        steps={name: StepInfo(steps.get(name, "done")) for name in STEPS},
     )
 
 
 def test_round_trip(tmp_path):
-    manifest = example(text="done", keys="waiting")
+    manifest = example(keys="waiting")
     manifest.save(tmp_path)
     assert os.listdir(tmp_path) == ["datastore.json"]
     assert Manifest.load(tmp_path) == manifest
@@ -36,6 +37,7 @@ def test_round_trip(tmp_path):
     assert data["created_with"] == __version__
     assert data["model"]["spec"] == "firefox:pt-en"
     assert data["counts"] == {"sentences": 2, "tokens": 5, "rejected": {"empty side": 1}}
+    assert (data["steps"]["keys"], data["subset"]) == ({"state": "waiting"}, {})
 
 
 def test_unknown_fields_survive(tmp_path):
@@ -44,10 +46,15 @@ def test_unknown_fields_survive(tmp_path):
     data = json.loads(path.read_text())
     data["colour"] = ["red"]
     data["model"]["revision"] = {"a": 1}
+    data["indexes"]["main"]["lists"] = 16
+    data["defaults"]["nprobe"] = "x"
+    data["steps"]["paint"] = {"state": "waiting", "by": "hand"}
     data["extra"] = "a field of that very name"
     path.write_text(json.dumps(data))
     manifest = Manifest.load(tmp_path)
     assert manifest.extra["colour"] == ["red"]
+    assert manifest.indexes["main"].extra == {"lists": 16}
+    assert manifest.unfinished_step() is None
     manifest.save(tmp_path)
     assert json.loads(path.read_text()) == data
 
@@ -77,30 +84,113 @@ def test_no_datastore(tmp_path):
             Manifest.load(path)
 
 
-def changed(**changes):
-    return json.dumps(example().to_dict() | changes)
+def changed(place="", value=None, **more):
+    """The text of a manifest with another value at a place such as "defaults.k"; None: without it."""
+    data = example().to_dict()
+    parent, (*above, name) = data, place.split(".")
+    for step in above:
+        parent = parent[step]
+    parent[name] = value
+    if value is None:
+        del parent[name]
+    return json.dumps(data | more)
+
+
+FLAT = {"type": "faiss", "metric": "l2"}
+SUBSET = {
+    "sentence_search": "bm25",
+    "requested_sentence_index": "auto",
+    "requested_codes": "auto",
+    "codes": "Flat",
+    "metric": "l2",
+    "sentence_index": {"type": "lexical"},
+}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is damaged: it is not JSON"),
-        ("", "is damaged: it is not JSON"),
-        ("[]", "is damaged: Manifest is not an object"),
-        ("{}", "is damaged: 'model' is missing"),
-        (changed(model="m"), "is damaged: ModelInfo is not an object"),
-        (changed(keys={"kind": "ffn_in", "dimension": "4", "dtype": "float16"}), "is damaged: 'dimension' is '4'"),
-        (changed(indexes={"main": "Flat"}), "is damaged: 'indexes' is"),
-        (changed(default_index=3), "is damaged: 'default_index' is 3"),
-        (changed(format_version=2, created_with="9.1"), r"newer knn-seq \(9.1, format 2\): update"),
-        ('{"format_version": 2}', "newer knn-seq"),
+        ("{", "it is not JSON"),
+        ("", "it is not JSON"),
+        ("[" * 900 + "]" * 900, "is nested too deeply"),
+        ("[]", "it is [], not an object"),
+        ("{}", "'model' is missing"),
+        (changed("model", "m"), "'model' is 'm', not an object"),
+        (changed("model.spec", 7), "'model.spec' is 7, not a text"),
+        (changed("model.prompt", False), "'model.prompt' is false, not a text or null"),
+        (changed("keys.dimension", "4"), "'keys.dimension' is '4', not a whole number"),
+        (changed("keys.dimension", True), "'keys.dimension' is true, not a whole number"),
+        (changed("counts.tokens", -1), "'counts.tokens' is -1, not a whole number"),
+        (changed("counts.tokens", 2**63), "'counts.tokens' is 9223372036854775808, not a number of 64 bits"),
+        (changed("counts.rejected", {"empty side": 0.5}), "'counts.rejected.empty side' is 0.5, not a whole number"),
+        (changed("build"), "'build' is missing"),
+        (changed("build", {}), "'build.batch_tokens' is missing"),
+        (changed("build.batch_tokens", "x"), "'build.batch_tokens' is 'x', not a whole number"),
+        (changed("build.batch_tokens", 0), "in 'build', batch-tokens must be at least 1, not 0"),
+        (changed("build.distance_metric", "l3"), "'build.distance_metric' is 'l3', not 'l2' or 'ip' or 'cosine'"),
+        (changed("indexes", {"main": "Flat"}), "'indexes.main' is 'Flat', not an object"),
+        (changed("indexes.main", {}), "'indexes.main.type' is missing"),
+        (changed("indexes.main.metric", ["l2"]), """'indexes.main.metric' is ["l2"], not 'l2' or 'ip' or 'cosine'"""),
+        (changed("indexes.main.recipe", {}), "'indexes.main.recipe' is an object, not a text or null"),
+        *(
+            (changed("indexes", {"main": FLAT, name: FLAT}), f"'indexes' has {name!r}")
+            for name in ("", "..", "../x", "a/b", "a\0b")
+        ),
+        (changed("default_index", 3), "'default_index' is 3, not a text or null"),
+        (changed("default_index", "other"), "'default_index' is 'other', which is not in 'indexes' (main)"),
+        (changed("default_index"), "'default_index' is null, which is not in 'indexes' (main)"),
+        (changed("subset", {"x": 1}), "'subset.sentence_search' is missing"),
+        (changed("subset", {"sentence_search": "bm25"}), "'subset.requested_sentence_index' is missing"),
+        (changed("subset", SUBSET | {"sentence_search": 7}), "'subset.sentence_search' is 7, not a text"),
+        (changed("subset", SUBSET | {"metric": "zz"}), "'subset.metric' is 'zz', not 'l2' or 'ip' or 'cosine'"),
+        (changed("subset", SUBSET | {"sentence_index": {}}), "'subset.sentence_index.type' is missing"),
+        (changed("defaults.k", "many"), "'defaults.k' is 'many', not a whole number or null"),
+        (changed("defaults.k", 2.5), "'defaults.k' is 2.5, not a whole number or null"),
+        (changed("defaults.k", [1]), "'defaults.k' is [1], not a whole number or null"),
+        (changed("defaults.k", 0), "in 'defaults', k must be at least 1, not 0"),
+        (changed("defaults.k", 10**12), "in 'defaults', k must be at most 65536, not 1000000000000"),
+        (changed("defaults.temperature", "x"), "'defaults.temperature' is 'x', not a number or null"),
+        (changed("defaults.temperature", []), "'defaults.temperature' is [], not a number or null"),
+        (changed("defaults.temperature", float("nan")), "'defaults.temperature' is NaN, not a finite number"),
+        (changed("defaults.temperature", 7).replace("7", "1e999"), "'defaults.temperature' is Infinity, not a finite"),
+        (changed("defaults.temperature", 1e-320), "in 'defaults', the temperature must lie between 1e-09 and 1e+09"),
+        (changed("defaults.weight", "0.5"), "'defaults.weight' is '0.5', not a number or null"),
+        (changed("defaults.retriever", 7), "'defaults.retriever' is 7, not a text or null"),
+        (changed("defaults.combiner", 3), "'defaults.combiner' is 3, not a text or null"),
+        (changed("defaults.index_options", "nprobe"), "'defaults.index_options' is 'nprobe', not an object or null"),
+        (changed("defaults.median_distance", "far"), "'defaults.median_distance' is 'far', not a number"),
+        (changed("defaults", ["k"]), """'defaults' is ["k"], not an object"""),
+        (changed("tuned", {"full/fixed": {"k": "x"}}), "'tuned.full/fixed.k' is 'x', not a whole number"),
+        (changed("tuned", {"full/fixed": {"weight": 2}}), "in 'tuned.full/fixed', the weight must lie between 0 and 1"),
+        (changed("steps"), "'steps' is missing"),
+        (changed("steps", {}), "'steps.text' is missing"),
+        (changed("steps.text", {}), "'steps.text.state' is missing"),
+        (changed("steps.text.state", "gone"), "'steps.text.state' is 'gone', not 'waiting' or 'running' or 'done'"),
+        (changed("format_version", "2"), "'format_version' is '2', not a whole number"),
+        (changed("colour", {"red": [1.0, float("inf")]}), "'colour.red.1' is Infinity, not a finite number"),
+        (changed("corpus.description", "\ud800"), "'corpus.description' is '\\ud800', not a text in Unicode"),
+        (changed("corpus.identity", {"\ud800": 1}), "'a name in corpus.identity' is '\\ud800', not a text in Unicode"),
+        (changed("model.spec", ["long"] * 100), "..., not a text"),
     ],
 )
-def test_a_broken_or_newer_manifest(tmp_path, text, message):
+def test_a_damaged_manifest_is_named_by_its_field(tmp_path, text, message):
     (tmp_path / "datastore.json").write_text(text)
-    with pytest.raises(KnnSeqError, match=message) as caught:
+    with pytest.raises(DamagedFile) as caught:
         Manifest.load(tmp_path)
-    assert isinstance(caught.value, DamagedFile) == ("damaged" in message)
+    assert str(caught.value).startswith(f"{tmp_path}/datastore.json is damaged: ")
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "text", ['{"format_version": 2, "created_with": "9.1"}', changed("format_version", 2, created_with="9.1")]
+)
+def test_a_newer_manifest(tmp_path, text):
+    (tmp_path / "datastore.json").write_text(text)
+    with pytest.raises(KnnSeqError, match=r"newer knn-seq \(9.1, format 2\): update") as caught:
+        Manifest.load(tmp_path)
+    assert not isinstance(caught.value, DamagedFile)
 
 
 @pytest.fixture
@@ -117,7 +207,7 @@ def store(tmp_path):
         keys, _ = KeyWriter.open_or_create(folder.keys_path, (5, 4), "float16")
         keys.write(0, np.arange(20).reshape(5, 4))
         keys.finish()
-        folder.save(example(text="done", keys="done"))
+        folder.save(example())
     return folder.path
 
 
@@ -143,7 +233,7 @@ def test_reading_a_datastore_writes_nothing(store):
 
 def test_an_unfinished_datastore(store):
     folder = DatastoreFolder(store)
-    folder.save(example(text="done", keys="waiting", index="waiting"))
+    folder.save(example(keys="waiting", index="waiting"))
     for same in (folder, DatastoreFolder(store)):
         with pytest.raises(KnnSeqError, match="stopped at 'keys'; run the same command again to resume"):
             same.require_complete()
@@ -163,7 +253,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 def test_index_folders(tmp_path):
     folder = DatastoreFolder(tmp_path)
     assert folder.index_folder("IVF1024,PQ64").relative_to(tmp_path).parts == ("index", "IVF1024,PQ64")
-    for name in ("", "..", "a/b", "/a", ".hidden", "a\\b"):
+    for name in ("", "..", "a/b", "/a", ".hidden", "a\\b", "a\nb", "a\0b", "\ud800", "é" * 101):
         with pytest.raises(InvalidSetting, match="cannot be called"):
             folder.index_folder(name)
 

@@ -40,7 +40,7 @@ def store_codes(folder: DatastoreFolder, settings: BuildSettings, device: torch.
 
 def distance_metric_of(folder: DatastoreFolder) -> str:
     """That of the datastore's default index."""
-    return str(folder.manifest.indexes[str(folder.manifest.default_index)]["metric"])
+    return folder.manifest.indexes[str(folder.manifest.default_index)].metric
 
 
 def _train(folder: DatastoreFolder, codec: KeyCodec, identity: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from knn_seq.runtime.progress import Progress
 from knn_seq.runtime.sizes import format_bytes
 from knn_seq.runtime.wording import count
 from knn_seq.settings import BuildSettings
-from knn_seq.storage import DatastoreFolder
+from knn_seq.storage import DatastoreFolder, IndexInfo
 from knn_seq.storage.atomic import publish_folder, read_json, write_json
 from knn_seq.storage.keys import StoredRows
 
@@ -37,7 +37,7 @@ def store_index(
     settings: BuildSettings,
     name: str = DEFAULT_INDEX,
     engine: Engine | None = None,
-) -> dict[str, Any]:
+) -> IndexInfo:
     """Build an index of the keys under that name, or resume it; returns what the manifest says of it."""
     rows = StoredRows(folder.keys_path.absolute())
     return build_index(rows, folder.index_folder(name), settings, origin(folder), engine)
@@ -55,7 +55,7 @@ def build_index(
     origin: dict[str, Any],
     engine: Engine | None = None,
     label: str = "index",
-) -> dict[str, Any]:
+) -> IndexInfo:
     """Build an index, or resume a build, and put it into the place of one that may be there.
 
     Args:
@@ -154,7 +154,7 @@ class _IndexBuilder:
             **origin,
         }
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> IndexInfo:
         on_disk = self._has_to_stay_on_disk()
         self._prepare()
         self._train()
@@ -172,7 +172,7 @@ class _IndexBuilder:
             self._fill(spans)
             self.index.save(finished)
         self._publish(finished)
-        return {"type": self.type, **self.index.describe()}
+        return IndexInfo.from_dict({"type": self.type, **self.index.describe()})
 
     def _has_to_stay_on_disk(self) -> bool:
         allowed = INDEX_SHARE * self.budget

@@ -6,7 +6,7 @@ import logging
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.index import DEFAULT_INDEX, store_index
@@ -20,14 +20,13 @@ from knn_seq.likelihood import calibrate
 from knn_seq.models import Model
 from knn_seq.models.base import absolute_name
 from knn_seq.runtime.wording import count
-from knn_seq.settings import BuildSettings, SearchSettings
+from knn_seq.settings import BuildSettings, SearchSettings, with_value
 from knn_seq.storage import DatastoreFolder, KeyInfo, Manifest, ModelInfo
 from knn_seq.storage.atomic import partial_of
-from knn_seq.storage.manifest import MANIFEST_NAME, CorpusInfo
+from knn_seq.storage.manifest import MANIFEST_NAME, STEPS, BuildInfo, CorpusInfo, StepInfo, StoredSettings
 
 log = logging.getLogger(__name__)
 
-STEPS = ("text", "keys", "index", "defaults")
 KEY_DTYPES = ("float16", "float32")
 ENGINE_SETTINGS = ("engine", "workers", "ray_address", "gpus_per_worker")  # the datastore is the same whoever built it
 
@@ -56,8 +55,8 @@ def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: Bu
         settings = replace(
             settings,
             # Shards and batches are those of the build that is resumed: its progress is counted in them.
-            batch_tokens=manifest.build["batch_tokens"],
-            shard_tokens=manifest.build["shard_tokens"],
+            batch_tokens=manifest.build.batch_tokens,
+            shard_tokens=manifest.build.shard_tokens,
             max_length=min(settings.max_length, model.max_length or settings.max_length),
         )
         with open_engine(settings, model) as engine:
@@ -79,12 +78,12 @@ class _Builder:
 
     def run(self) -> bool:
         actions = {"text": self._text, "keys": self._keys, "index": self._index, "defaults": self._defaults}
-        unfinished = [step for step in STEPS if self.manifest.steps[step]["state"] != "done"]
+        unfinished = [step for step in STEPS if self.manifest.steps[step].state != "done"]
         if {"keys", "index"} & set(unfinished):
             self.engine.start(load_model="keys" in unfinished)
         for step in unfinished:
             actions[step]()
-            self.manifest.steps[step] = {"state": "done"}
+            self.manifest.steps[step] = StepInfo("done")
             self.folder.save(self.manifest)
         (self.folder.path / PROGRESS_NAME).unlink(missing_ok=True)
         anything_done = self._subset() or bool(unfinished)
@@ -111,11 +110,11 @@ class _Builder:
 
     def _defaults(self) -> None:
         search = SearchSettings()
-        parts = {"retriever": search.retriever, "combiner": search.combiner}
-        self.manifest.defaults = {**parts, "k": search.k, "temperature": search.temperature, "weight": search.weight}
+        stored = with_value(search)
         if self.settings.calibration_sentences:
             decoder = KnnDecoder(self.folder, self.model)
-            self.manifest.defaults |= calibrate(decoder, search, self.settings.calibration_sentences)
+            stored |= calibrate(decoder, search, self.settings.calibration_sentences)
+        self.manifest.defaults = cast(StoredSettings, stored)
 
     def _subset(self) -> bool:
         if self.settings.sentence_search is None:
@@ -153,9 +152,16 @@ def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Mani
         ),
         keys=KeyInfo(kind=chosen.key, dimension=model.dimension, dtype=settings.key_dtype),
         corpus=CorpusInfo(identity=corpus.identity(), description=corpus.describe()),
-        build={name: value for name, value in asdict(settings).items() if name not in ENGINE_SETTINGS},
-        steps={step: {"state": "waiting"} for step in STEPS},
+        build=_build_info(settings),
+        steps={step: StepInfo("waiting") for step in STEPS},
     )
+
+
+def _build_info(settings: BuildSettings) -> BuildInfo:
+    try:
+        return BuildInfo.from_dict({n: value for n, value in asdict(settings).items() if n not in ENGINE_SETTINGS})
+    except ValueError as error:
+        raise InvalidSetting(f"The datastore cannot be built: {error}.") from error
 
 
 def _require_same(folder: DatastoreFolder, stored: Manifest, wanted: Manifest) -> None:
@@ -180,7 +186,7 @@ def _identity(manifest: Manifest) -> dict[str, Any]:
         "key": (manifest.keys.kind, manifest.keys.dimension),
         "key dtype": manifest.keys.dtype,
         "corpus": manifest.corpus.identity,
-        "maximum length": build["max_length"],
-        "index": build["index_recipe"],
-        "distance metric": build["distance_metric"],
+        "maximum length": build.max_length,
+        "index": build.index_recipe,
+        "distance metric": build.distance_metric,
     }

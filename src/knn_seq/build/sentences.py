@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import Any
 
 from knn_seq.build.engine import Engine
 from knn_seq.build.index import build_index
@@ -18,11 +17,12 @@ from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.atomic import partial_of, publish_folder
 from knn_seq.storage.keys import StoredRows
+from knn_seq.storage.manifest import SentenceIndexInfo
 
 
 def store_sentences(
     folder: DatastoreFolder, model: Model, settings: BuildSettings, engine: Engine | None = None
-) -> dict[str, Any]:
+) -> SentenceIndexInfo:
     """Build the sentence search that the settings name, or resume that; returns its description for the manifest."""
     search: SentenceSearch = sentence_search(settings.sentence_search or "encoder", model)
     if isinstance(search, VectorSearch):
@@ -33,15 +33,16 @@ def store_sentences(
 
 def _store_vector_search(
     folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings, engine: Engine | None
-) -> dict[str, Any]:
+) -> SentenceIndexInfo:
     store_vectors(folder, search, settings)
     chosen = replace(settings, index_recipe=settings.sentence_index_recipe, distance_metric="l2", index_options={})
     rows = StoredRows(folder.sentences_path.absolute(), VECTORS)
     identity = vectors_identity(folder, settings)
-    return build_index(rows, folder.sentence_index_folder, chosen, identity, engine, "sentence index")
+    index = build_index(rows, folder.sentence_index_folder, chosen, identity, engine, "sentence index")
+    return SentenceIndexInfo.from_dict(index.to_dict())
 
 
-def _store_lexical_search(folder: DatastoreFolder, search: LexicalSearch, settings: BuildSettings) -> dict[str, Any]:
+def _store_lexical_search(folder: DatastoreFolder, search: LexicalSearch, settings: BuildSettings) -> SentenceIndexInfo:
     with Progress(f"sentences {settings.sentence_search}", len(folder.values), "sentence") as progress:
         search.fit(StoredSources(folder))
         progress.update(len(folder.values))
@@ -49,7 +50,7 @@ def _store_lexical_search(folder: DatastoreFolder, search: LexicalSearch, settin
     for path in (folder.sentences_path, folder.raw_sentences_path, folder.whitening_path):
         path.unlink(missing_ok=True)
         partial_of(path).unlink(missing_ok=True)
-    return {"type": "lexical"}
+    return SentenceIndexInfo("lexical")
 
 
 def _publish(search: LexicalSearch, folder: DatastoreFolder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from knn_seq.build.codes import distance_metric_of, store_codes
 from knn_seq.build.engine import Engine
@@ -16,7 +17,7 @@ from knn_seq.models import Model, Source
 from knn_seq.sentences import SentenceSearch, VectorSearch
 from knn_seq.sentences.base import absolute_spec, sentence_search
 from knn_seq.settings import BuildSettings
-from knn_seq.storage import DatastoreFolder
+from knn_seq.storage import DatastoreFolder, SubsetInfo
 from knn_seq.subset.codec import EXACT, KeyCodec
 
 log = logging.getLogger(__name__)
@@ -57,20 +58,20 @@ def store_subset(folder: DatastoreFolder, model: Model, settings: BuildSettings,
     """The same as `prepare_subset`, for a caller that holds the datastore's lock."""
     manifest = folder.manifest
     settings = replace(settings, sentence_search=absolute_spec(settings.sentence_search or "encoder"))
-    requested = {
+    requested: dict[str, Any] = {
         "sentence_search": settings.sentence_search,
         "requested_sentence_index": settings.sentence_index_recipe,
         "requested_codes": settings.codes,
     }
-    if all(manifest.subset.get(name) == value for name, value in requested.items()):
+    if manifest.subset and all(getattr(manifest.subset, name) == value for name, value in requested.items()):
         log.info("%s is prepared for these subsets already; nothing was done.", folder.path)
         return False
     check_subset_settings(model, settings, distance_metric_of(folder))
     if manifest.subset:  # its files are about to be replaced one by one
-        manifest.subset = {}
+        manifest.subset = None
         folder.save(manifest)
     codes = store_codes(folder, settings, getattr(model, "device", "cpu"))
     sentence_index = store_sentences(folder, model, settings, engine)
-    manifest.subset = {**requested, **codes, "sentence_index": sentence_index}
+    manifest.subset = SubsetInfo(**requested, **codes, sentence_index=sentence_index)
     folder.save(manifest)
     return True

@@ -18,7 +18,7 @@ from knn_seq.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from knn_seq.datastore import Datastore
-    from knn_seq.storage import DatastoreFolder
+    from knn_seq.storage import DatastoreFolder, IndexInfo
 
 HELP = "build, check, list or remove indexes of a datastore, or prepare it for subset search"
 EXAMPLE = 'knn-seq index store/ --index-recipe "OPQ64,IVF4096_HNSW32,PQ64" --check'
@@ -103,16 +103,15 @@ def describe(store: DatastoreFolder) -> str:
     return "\n".join(lines) or f"{store.path} has no index yet."
 
 
-def _line(name: str, index: dict[str, object], default: bool) -> str:
+def _line(name: str, index: IndexInfo, default: bool) -> str:
     from knn_seq.runtime.sizes import format_bytes
 
-    entries, memory = index.get("entries"), index.get("memory")
-    recipe = "" if index.get("recipe") in (None, name) else f" {index['recipe']}"
-    facts = [f"{index['type']}{recipe}", str(index.get("metric", ""))]
-    if isinstance(memory, int):
-        if isinstance(entries, int) and entries:
-            facts.append(f"{format_bytes(memory / entries)} a key")
-        facts.append(f"{format_bytes(memory)} in memory")
+    recipe = "" if index.recipe in (None, name) else f" {index.recipe}"
+    facts = [f"{index.type}{recipe}", index.metric]
+    if index.memory is not None:
+        if index.entries:
+            facts.append(f"{format_bytes(index.memory / index.entries)} a key")
+        facts.append(f"{format_bytes(index.memory)} in memory")
     return f"{name}{' (default)' if default else ''}: {', '.join(facts)}"
 
 

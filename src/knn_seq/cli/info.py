@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from knn_seq.cli.colours import rows
 
 if TYPE_CHECKING:
-    from knn_seq.storage import DatastoreFolder
+    from knn_seq.storage import DatastoreFolder, IndexInfo, SubsetInfo
 
 HELP = "show what a datastore is and the settings it carries"
 EXAMPLE = "knn-seq info store/"
@@ -55,7 +56,7 @@ def describe(folder: DatastoreFolder) -> str:
     return rows(facts, 14, sys.stdout)
 
 
-def _settings(settings: dict[str, Any]) -> str:
+def _settings(settings: Mapping[str, Any]) -> str:
     """What `translate` uses, those measured along the way left out."""
     from dataclasses import fields
 
@@ -71,12 +72,12 @@ def _readable(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _index(index: dict[str, object]) -> str:
-    return f"{index['type']} {index.get('recipe', '')} {index.get('metric', '')}".strip()
+def _index(index: IndexInfo) -> str:
+    return " ".join(filter(None, (index.type, index.recipe, index.metric)))
 
 
-def _subsets(subset: dict[str, object]) -> str:
-    return f"sentences by {subset['sentence_search']}, codes {subset['codes']}"
+def _subsets(subset: SubsetInfo) -> str:
+    return f"sentences by {subset.sentence_search}, codes {subset.codes}"
 
 
 def _state(unfinished: str | None) -> str:

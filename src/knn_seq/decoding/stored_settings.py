@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from knn_seq.settings import SearchSettings, override, with_value
 from knn_seq.storage import DatastoreFolder, Manifest
+from knn_seq.storage.manifest import StoredSettings
 
 PARTS = ("retriever", "combiner", "index")  # a datastore has settings of its own for each choice of them
 
@@ -47,7 +48,7 @@ def store_settings(store: DatastoreFolder, settings: SearchSettings, as_default:
     """
     with store.lock():
         manifest = Manifest.load(store.path)
-        chosen = with_value(settings)
+        chosen = cast(StoredSettings, with_value(settings))
         manifest.tuned[settings_name(settings)] = chosen
         if as_default:
             before = override(SearchSettings(), manifest.defaults)

@@ -1,12 +1,11 @@
 """The nearest keys of a query: SearchIndex and its implementations, a file per library."""
 
-from knn_seq.index.base import DISTANCE_METRICS, INDEXES, SearchIndex, SearchResult
+from knn_seq.index.base import INDEXES, SearchIndex, SearchResult
 from knn_seq.index.neighbours import Neighbours
 from knn_seq.index.recipe import default_recipe, paper_recipe, training_size
 from knn_seq.index.stored import discard_index, open_index
 
 __all__ = [
-    "DISTANCE_METRICS",
     "INDEXES",
     "Neighbours",
     "SearchIndex",

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 from knn_seq.registry import Option, Registry, check_options
+from knn_seq.settings import DISTANCE_METRICS
 from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json, write_json
 
-DISTANCE_METRICS = ("l2", "ip", "cosine")
 DESCRIPTION = "index.json"
 TRAINING_COPIES = 6  # of the sample that training holds at a time, at the most
 CHUNK_BYTES = 64 << 20  # of vectors that are converted to float32 at a time

@@ -19,7 +19,7 @@ def open_index(store: DatastoreFolder, name: str | None = None) -> SearchIndex:
     name = name or manifest.default_index
     if name is None or name not in manifest.indexes:
         raise NotFound(f"{store.path} has no index '{name}': it has {', '.join(manifest.indexes) or 'none'}.")
-    index = INDEXES.get(manifest.indexes[name]["type"]).load(store.index_folder(name))
+    index = INDEXES.get(manifest.indexes[name].type).load(store.index_folder(name))
     if index.needs_keys:
         index.attach_keys(store.keys)
     return index

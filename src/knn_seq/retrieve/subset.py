@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from knn_seq.errors import KnnSeqError
 from knn_seq.index import Neighbours
 from knn_seq.models import Model, Source
 from knn_seq.registry import Option
@@ -44,11 +43,6 @@ class SubsetRetriever(Retriever):
     def open(cls, store: DatastoreFolder, model: Model, settings: SearchSettings) -> SubsetRetriever:
         """For a datastore that was prepared for subset search."""
         require_datastore(store, "subset")
-        if not store.manifest.subset:
-            raise KnnSeqError(
-                f"{store.path} is not prepared for subset search: "
-                f"run `knn-seq index {store.path} --sentence-search encoder`."
-            )
         return cls(open_sentences(store, model), SubsetIndex.open(store), getattr(model, "device", "cpu"))
 
     def prepare(self, sources: Sequence[Source], settings: SearchSettings) -> Subsets:

@@ -11,11 +11,11 @@ from knn_seq.storage import DatastoreFolder
 
 def open_sentences(store: DatastoreFolder, model: Model) -> SentenceSearch:
     """The sentence search of a datastore that was prepared for subset search."""
-    prepared, folder = store.manifest.subset, store.sentence_index_folder
-    search: SentenceSearch = sentence_search(prepared["sentence_search"], model)
+    prepared, folder = store.prepared_subset(), store.sentence_index_folder
+    search: SentenceSearch = sentence_search(prepared.sentence_search, model)
     if isinstance(search, VectorSearch):
         search.whitening = Whitening.load(store.whitening_path)
-        search.index = INDEXES.get(prepared["sentence_index"]["type"]).load(folder)
+        search.index = INDEXES.get(prepared.sentence_index.type).load(folder)
         if search.index.needs_keys:
             search.index.attach_keys(store.sentence_vectors)
     elif isinstance(search, LexicalSearch):

@@ -3,7 +3,7 @@
 from knn_seq.storage.folder import DatastoreFolder
 from knn_seq.storage.keys import KeyWriter, open_keys
 from knn_seq.storage.lock import FolderLock
-from knn_seq.storage.manifest import Counts, KeyInfo, Manifest, ModelInfo
+from knn_seq.storage.manifest import Counts, IndexInfo, KeyInfo, Manifest, ModelInfo, SubsetInfo
 from knn_seq.storage.ragged import Ragged, RaggedWriter
 from knn_seq.storage.text import TextFile, TextWriter
 
@@ -11,12 +11,14 @@ __all__ = [
     "Counts",
     "DatastoreFolder",
     "FolderLock",
+    "IndexInfo",
     "KeyInfo",
     "KeyWriter",
     "Manifest",
     "ModelInfo",
     "Ragged",
     "RaggedWriter",
+    "SubsetInfo",
     "TextFile",
     "TextWriter",
     "open_keys",

@@ -12,7 +12,7 @@ from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.models import PairTokenizer, TokenPair
 from knn_seq.storage.keys import open_keys
 from knn_seq.storage.lock import FolderLock
-from knn_seq.storage.manifest import MANIFEST_NAME, Manifest
+from knn_seq.storage.manifest import LONGEST_NAME, MANIFEST_NAME, Manifest, SubsetInfo, is_index_name
 from knn_seq.storage.ragged import Ragged
 from knn_seq.storage.text import TextFile
 
@@ -79,8 +79,11 @@ class DatastoreFolder:
 
     def index_folder(self, name: str) -> Path:
         """The folder of the index of that name."""
-        if not name or name.startswith(".") or "/" in name or "\\" in name:
-            raise InvalidSetting(f"An index cannot be called '{name}': leave out slashes and a leading dot.")
+        if not is_index_name(name):
+            raise InvalidSetting(
+                f"An index cannot be called {name!r}: leave out slashes, control characters and a leading dot, "
+                f"and take at most {LONGEST_NAME} bytes."
+            )
         return self.path / "index" / name
 
     def exists(self) -> bool:
@@ -146,6 +149,15 @@ class DatastoreFolder:
 
     def __len__(self) -> int:
         return len(self.values.items)
+
+    def prepared_subset(self) -> SubsetInfo:
+        """What subset search was prepared with; a `KnnSeqError` if it was not."""
+        if self.manifest.subset is None:
+            raise KnnSeqError(
+                f"{self.path} is not prepared for subset search: "
+                f"run `knn-seq index {self.path} --sentence-search encoder`."
+            )
+        return self.manifest.subset
 
     def require_complete(self) -> None:
         """Raise a `KnnSeqError` if the build is unfinished."""

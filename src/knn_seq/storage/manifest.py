@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 from knn_seq import __version__
-from knn_seq.errors import DamagedFile, KnnSeqError, NotFound
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
+from knn_seq.settings import BuildSettings, DistanceMetric, SearchOptions, SearchSettings, override
 from knn_seq.storage.atomic import read_json, write_json
+from knn_seq.storage.record import Record, require_plain, shown
 
 MANIFEST_NAME = "datastore.json"
 FORMAT_VERSION = 1
-
-R = TypeVar("R", bound="Record")
-
-
-@dataclass
-class Record:
-    """A part of the manifest.  Fields that this version does not know stay in `extra` and are written back."""
-
-    extra: dict[str, Any] = field(default_factory=dict, kw_only=True)
-
-    @classmethod
-    def from_dict(cls: type[R], data: Any) -> R:
-        """Read it; a `ValueError` if a field is missing or of another kind than it should be."""
-        if not isinstance(data, dict):
-            raise ValueError(f"{cls.__name__} is not an object")
-        hints, known = get_type_hints(cls), {}
-        for entry in fields(cls):
-            if entry.name in data and entry.name != "extra":
-                known[entry.name] = _read(data[entry.name], hints[entry.name], entry.name)
-            elif entry.default is MISSING and entry.default_factory is MISSING:
-                raise ValueError(f"'{entry.name}' is missing")
-        return cls(**known, extra={name: value for name, value in data.items() if name not in known})
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of it."""
-        data = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "extra"}
-        plain = {name: value.to_dict() if isinstance(value, Record) else value for name, value in data.items()}
-        return plain | self.extra
+STEPS = ("text", "keys", "index", "defaults")  # of a build, in their order
+LONGEST_NAME = 200  # bytes of the name of an index, a folder: file systems allow 255, and its build's name is longer
 
 
 @dataclass
@@ -76,6 +53,31 @@ class CorpusInfo(Record):
 
 
 @dataclass
+class BuildInfo(Record):
+    """The `BuildSettings` of a datastore, except for those of the engine: it is the same whoever built it."""
+
+    batch_tokens: int
+    shard_tokens: int | None
+    max_length: int
+    index_recipe: str
+    distance_metric: DistanceMetric
+    index_options: dict[str, Any] = field(default_factory=dict)
+    key_dtype: str = BuildSettings.key_dtype
+    strict: bool = BuildSettings.strict
+    sentence_search: str | None = BuildSettings.sentence_search
+    sentence_index_recipe: str = BuildSettings.sentence_index_recipe
+    codes: str = BuildSettings.codes
+    memory_limit: str | int | None = BuildSettings.memory_limit
+    checkpoint_seconds: float = BuildSettings.checkpoint_seconds
+    calibration_sentences: int = BuildSettings.calibration_sentences
+
+    def check(self, at: str) -> None:
+        """See `Record.check`."""
+        with _named_settings(at):
+            BuildSettings(**{entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "extra"})
+
+
+@dataclass
 class Counts(Record):
     """How much there is of everything."""
 
@@ -85,28 +87,72 @@ class Counts(Record):
 
 
 @dataclass
+class IndexInfo(Record):
+    """An index of the keys."""
+
+    type: str  # its name in the registry
+    metric: DistanceMetric
+    recipe: str | None = None
+    dimension: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    entries: int | None = None
+    memory: int | None = None  # bytes
+    removed: bool = False  # whether entries were taken out
+
+
+@dataclass
+class SentenceIndexInfo(Record):
+    """What finds sentences for subset search."""
+
+    type: str  # of an index of sentence vectors, or "lexical"
+
+
+@dataclass
+class SubsetInfo(Record):
+    """What subset search was prepared with."""
+
+    sentence_search: str
+    requested_sentence_index: str
+    requested_codes: str
+    codes: str
+    metric: DistanceMetric
+    sentence_index: SentenceIndexInfo
+
+
+@dataclass
+class StepInfo(Record):
+    """How far a step of the build is."""
+
+    state: Literal["waiting", "running", "done"]
+
+
+class StoredSettings(SearchOptions, total=False):
+    """Search settings that a datastore carries, those that have a value, and what was measured with them."""
+
+    median_distance: float
+
+
+@dataclass
 class Manifest(Record):
     """A datastore's description: everything that translating with it needs to know."""
 
     model: ModelInfo
     keys: KeyInfo
     corpus: CorpusInfo
-    build: dict[str, Any] = field(default_factory=dict)  # the settings it was built with
+    build: BuildInfo
     counts: Counts = field(default_factory=Counts)
-    indexes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: type, recipe, metric ...
+    indexes: dict[str, IndexInfo] = field(default_factory=dict)
     default_index: str | None = None
-    subset: dict[str, Any] = field(
-        default_factory=dict
-    )  # what subset search was prepared with: sentence_search, codes ...
-    defaults: dict[str, Any] = field(default_factory=dict)  # k, temperature, weight, retriever, combiner
-    tuned: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same by what they are for: "subset/fixed"
-    steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: {"state": "waiting" or "done"}
+    subset: SubsetInfo | None = None  # in the file {}, if it is not prepared for subset search
+    defaults: StoredSettings = field(default_factory=StoredSettings)
+    tuned: dict[str, StoredSettings] = field(default_factory=dict)  # by what they are for: "subset/fixed"
+    steps: dict[str, StepInfo] = field(kw_only=True)
     created_with: str = __version__
     format_version: int = FORMAT_VERSION
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
-        """The manifest of a datastore's folder."""
+        """The manifest of a datastore's folder; a `DamagedFile` names a field that is not as it should be."""
         path = folder / MANIFEST_NAME
         try:
             data = read_json(path)
@@ -116,40 +162,64 @@ class Manifest(Record):
             ) from error
         except OSError as error:
             raise KnnSeqError(f"{path} cannot be read: {error.strerror}.") from error
-        version = data.get("format_version") if isinstance(data, dict) else None
-        if isinstance(version, int) and version > FORMAT_VERSION:
-            raise KnnSeqError(
-                f"{folder} was made by a newer knn-seq ({data.get('created_with')}, format {version}): "
-                f"update knn-seq, which is {__version__} here."
-            )
         try:
+            require_plain(data)
+            version = data.get("format_version") if isinstance(data, dict) else None
+            if type(version) is int and version > FORMAT_VERSION:
+                raise KnnSeqError(
+                    f"{folder} was made by a newer knn-seq ({data.get('created_with')}, format {version}): "
+                    f"update knn-seq, which is {__version__} here."
+                )
             return cls.from_dict(data)
         except ValueError as error:
             raise DamagedFile(f"{path} is damaged: {error}.") from error
+
+    @classmethod
+    def from_dict(cls, data: Any, at: str = "") -> Manifest:
+        """See `Record.from_dict`."""
+        not_prepared = isinstance(data, dict) and data.get("subset") == {}
+        return super().from_dict({**data, "subset": None} if not_prepared else data, at)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        return super().to_dict() | ({} if self.subset else {"subset": {}})
 
     def save(self, folder: Path) -> None:
         """Replace the manifest of a datastore's folder in one step."""
         write_json(folder / MANIFEST_NAME, self.to_dict())
 
+    def check(self, at: str) -> None:
+        """See `Record.check`."""
+        for step in STEPS:
+            if step not in self.steps:
+                raise ValueError(f"'steps.{step}' is missing")
+        for name in self.indexes:
+            if not is_index_name(name):
+                raise ValueError(f"'indexes' has {name!r}, which cannot be the name of a folder")
+        has_index = self.steps["index"].state == "done" or self.default_index is not None
+        if has_index and self.default_index not in self.indexes:
+            known = ", ".join(self.indexes) or "none"
+            raise ValueError(f"'default_index' is {shown(self.default_index)}, which is not in 'indexes' ({known})")
+        for where, stored in {"defaults": self.defaults, **{f"tuned.{n}": s for n, s in self.tuned.items()}}.items():
+            with _named_settings(where):
+                override(SearchSettings(), stored)
+
     def unfinished_step(self) -> str | None:
         """The first step of the build that is not done; None if all are."""
-        return next((name for name, step in self.steps.items() if step.get("state") != "done"), None)
+        return next((step for step in STEPS if self.steps[step].state != "done"), None)
 
 
-def _read(value: Any, hint: Any, name: str) -> Any:
-    if isinstance(hint, type) and issubclass(hint, Record):
-        return hint.from_dict(value)
-    if not _fits(value, hint):
-        raise ValueError(f"'{name}' is {value!r}")
-    return value
+def is_index_name(name: str) -> bool:
+    """Whether an index can be called so: its folder has that name, and must lie where it belongs."""
+    plain = name.isprintable() and not name.startswith(".") and "/" not in name and "\\" not in name
+    return bool(name) and plain and len(name.encode()) <= LONGEST_NAME
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin is UnionType:
-        return any(_fits(value, argument) for argument in arguments)
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
-    return isinstance(value, hint)
+@contextmanager
+def _named_settings(at: str) -> Iterator[None]:
+    """Say where the settings stand that cannot be."""
+    try:
+        yield
+    except InvalidSetting as error:
+        sentence = str(error).removesuffix(".")
+        raise ValueError(f"in {at!r}, {sentence[0].lower()}{sentence[1:]}") from error

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
-from knn_seq.index.base import DISTANCE_METRICS
 from knn_seq.index.neighbours import Neighbours
 from knn_seq.index.torch import product_rounding
+from knn_seq.settings import DISTANCE_METRICS
 
 MAX_VALUES = 1 << 24  # in a temporary array
 EXTRA_CANDIDATES = 8  # candidates beyond k

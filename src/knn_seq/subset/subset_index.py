@@ -61,8 +61,8 @@ class SubsetIndex:
     @classmethod
     def open(cls, store: DatastoreFolder) -> SubsetIndex:
         """That of a datastore which was prepared for subsets."""
-        prepared = store.manifest.subset
-        recipe, metric = str(prepared["codes"]), str(prepared["metric"])
+        prepared = store.prepared_subset()
+        recipe, metric = prepared.codes, prepared.metric
         if recipe == EXACT:
             return cls(store.keys, store.values, metric)
         codec = KeyCodec(store.keys.shape[1], metric, recipe.removesuffix(REFINE_KEYS))

@@ -85,8 +85,8 @@ def open_datastores(options: dict[str, Any]) -> list[Datastore]:
 
 def _require_metric(store: Datastore, options: dict[str, Any]) -> None:
     manifest = store.manifest
-    index = manifest.indexes.get(options.get("index") or manifest.default_index or "", {})
-    wanted, there = options.get("distance_metric"), index.get("metric", manifest.build.get("distance_metric"))
+    index = manifest.indexes.get(options.get("index") or manifest.default_index or "")
+    wanted, there = options.get("distance_metric"), index.metric if index else manifest.build.distance_metric
     if wanted is not None and wanted != there:
         raise InvalidSetting(
             f"{store.path} is searched by {there}, not by {wanted}: leave --knn-distance-metric out, "
