@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from test_search_index import exact
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import DISTANCE_METRICS
 from knn_seq.index import exact as exact_module
 from knn_seq.index.exact import exact_search
 from knn_seq.index.torch import TorchIndex
+from knn_seq.settings import DISTANCE_METRICS
 
 any_search = given(
     entries=st.integers(1, 200),

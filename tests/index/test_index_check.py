@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import DISTANCE_METRICS, SearchIndex
+from knn_seq.index import SearchIndex
 from knn_seq.index.check import check_index
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.torch import TorchIndex
+from knn_seq.settings import DISTANCE_METRICS
 
 
 def clustered(count, dimension=16, seed=0):

@@ -13,10 +13,10 @@ from milvus_server import free_address
 from test_search_index import exact, vectors
 
 from knn_seq.errors import IndexUnavailable, KnnSeqError
-from knn_seq.index import DISTANCE_METRICS, discard_index
+from knn_seq.index import discard_index
 from knn_seq.index.milvus import MilvusIndex
 from knn_seq.index.milvus_library.recipe import MilvusRecipe, build_parameters, search_parameters
-from knn_seq.settings import BuildSettings
+from knn_seq.settings import DISTANCE_METRICS, BuildSettings
 
 pytest.importorskip("milvus_lite", reason="NOT TESTED: pip install milvus-lite")
 DIMENSION = 24

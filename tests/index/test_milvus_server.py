@@ -20,9 +20,8 @@ from knn_seq import Translator
 from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
 from knn_seq.errors import IndexUnavailable, KnnSeqError
-from knn_seq.index import DISTANCE_METRICS
 from knn_seq.index.milvus import MilvusIndex
-from knn_seq.settings import BuildSettings
+from knn_seq.settings import DISTANCE_METRICS, BuildSettings
 
 DIMENSION = 32
 SOURCES = ["5 6 7", "9 10 11 12", "20 21", "33 34 35 36 37"]

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import DISTANCE_METRICS, INDEXES, base
+from knn_seq.index import INDEXES, base
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.torch import TorchIndex
 from knn_seq.index.usearch import UsearchIndex
+from knn_seq.settings import DISTANCE_METRICS
 
 DIMENSION = 24
 

@@ -20,11 +20,11 @@ from knn_seq import Translator
 from knn_seq.build.index import add_index
 from knn_seq.datastore import Datastore
 from knn_seq.errors import IndexUnavailable, KnnSeqError
-from knn_seq.index import DISTANCE_METRICS, INDEXES, open_index
+from knn_seq.index import INDEXES, open_index
 from knn_seq.index.exact import exact_search
 from knn_seq.index.faiss import FaissIndex, faiss
 from knn_seq.index.shards import ShardsIndex
-from knn_seq.settings import BuildSettings
+from knn_seq.settings import DISTANCE_METRICS, BuildSettings
 from knn_seq.storage import DatastoreFolder
 
 ENTRIES, DIMENSION = 6000, 16

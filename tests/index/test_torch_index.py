@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from test_search_index import exact, vectors
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import DISTANCE_METRICS
 from knn_seq.index import torch as torch_index
 from knn_seq.index.torch import TorchIndex
+from knn_seq.settings import DISTANCE_METRICS
 
 DIMENSION = 24
 

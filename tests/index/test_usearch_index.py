@@ -10,8 +10,8 @@ import torch
 from test_search_index import exact, vectors
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import DISTANCE_METRICS
 from knn_seq.index.usearch import UsearchIndex
+from knn_seq.settings import DISTANCE_METRICS
 
 DIMENSION = 32
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.index import DISTANCE_METRICS, default_recipe
+from knn_seq.index import default_recipe
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.plan.cost import Costs, Job, Search
 from knn_seq.plan.plan import INDEX_SHARE, MEASURED_RECALL, expected_recall, make_plan
+from knn_seq.settings import DISTANCE_METRICS
 
 KIND, BY_DIMENSION = next(iter(MEASURED_RECALL.items()))
 MEASURED_DIMENSION, MEASURED = next(iter(BY_DIMENSION.items()))
