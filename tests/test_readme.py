@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
@@ -18,7 +19,7 @@ def test_the_quickstart_prints_what_is_shown():
     )
     assert quickstart is not None
     code, shown = quickstart.groups()
-    assert sum(bool(line) and not line.startswith(" ") for line in code.splitlines()) == 5
+    assert len(ast.parse(code).body) == 5
     with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(compile(code, str(README), "exec"), {})
     assert output.getvalue() == shown
