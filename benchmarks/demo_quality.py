@@ -1,7 +1,7 @@
-"""What neighbours bring, on the demo's text and datastore: quality and speed of every retriever.
+"""What neighbours bring, on the demo's text and datastore: the quality of every retriever.
 
 The settings are those that the build, or the opening of the translation memory, measured by itself: nothing is tuned.
-Greedy, as Firefox decodes; speed in turns, in batches of 32 sentences.
+Greedy, as Firefox decodes; for speed see `demo_speed.py`.
 
     python benchmarks/demo_quality.py --into README.md
 """
@@ -12,13 +12,11 @@ from knn_seq.runtime.environment import limit_spinning
 
 limit_spinning()  # before torch is imported
 
-import statistics
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from figures import commit, markdown, write_figures
-from rounds import Options, command_line, options_of, rates, ratios
+from rounds import Options, command_line, options_of
 
 from knn_seq import Datastore, Translator
 from knn_seq.corpus import SentencePair
@@ -30,7 +28,6 @@ from knn_seq.models import Model, load_model
 from knn_seq.settings import ModelSettings
 
 METRIC_NAMES = {"BLEU": "bleu", "chrF": "chrf"}
-TIMED, ROUNDS = 64, 3
 QUICK_SENTENCES, QUICK_TEST = 300, 16
 LABELS = {
     "base": "the model alone",
@@ -58,7 +55,7 @@ def main() -> None:
         f"Bible, Portuguese to English: {store.manifest.counts.sentences:,} sentence pairs, {len(store):,} entries, "
         f"{len(test):,} test sentences, greedy; settings as the build measured them. p is of a paired bootstrap."
     )
-    text = f"{title}\n\n{table(systems, test, 1 if options.quick else ROUNDS)}"
+    text = f"{title}\n\n{table(systems, test)}"
     write_figures(arguments.into, {"readme-results": text})
 
 
@@ -73,26 +70,18 @@ def demo_store(folder: Path, model: Model, options: Options) -> tuple[Datastore,
     return Datastore(store.path), corpus.test[: QUICK_TEST if options.quick else None]
 
 
-def table(systems: Systems, test: list[SentencePair], rounds: int) -> str:
-    """Scores with their significance, and tokens a second."""
+def table(systems: Systems, test: list[SentencePair]) -> str:
+    """Scores with their significance."""
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
     outputs = {name: translator.translate(sources, **own) for name, (translator, own) in systems.items()}
     scores = {label: METRICS.get(name)().scores(outputs, references, sources) for label, name in METRIC_NAMES.items()}
-    measured = rates({name: partial(tokens, *systems[name], sources[:TIMED]) for name in systems}, rounds)
-    of_base = ratios(measured)
     rows = []
     for name, label in LABELS.items():
         cells = [f"{scores[metric][name].value:.1f}" for metric in scores]
         p_value = scores["BLEU"][name].p_value
         shown = "" if p_value is None else shown_p_value(p_value)
-        relative = "" if name == "base" else f"{of_base[name].median:.2f}"
-        rows.append([label, *cells, shown, f"{statistics.median(measured[name]):,.0f}", relative])
-    return markdown(["", *scores, "p (BLEU)", "tokens/s", "of base"], rows)
-
-
-def tokens(translator: Translator, settings: dict[str, Any], sources: list[str]) -> int:
-    """Translate; returns how many tokens came out."""
-    return sum(len(output.tokens) for output in translator.translate(sources, **settings))
+        rows.append([label, *cells, shown])
+    return markdown(["", *scores, "p (BLEU)"], rows)
 
 
 if __name__ == "__main__":
