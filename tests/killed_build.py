@@ -20,8 +20,13 @@ import knn_seq.build.tokens as tokens
 import knn_seq.index.budget
 import knn_seq.index.faiss
 import knn_seq.models.transformers
+import knn_seq.prune.evidence
+import knn_seq.prune.known
+import knn_seq.prune.merge
+import knn_seq.prune.write
 import knn_seq.translator
 from knn_seq.datastore import Datastore
+from knn_seq.prune import prune_datastore
 from knn_seq.settings import BuildSettings
 
 # A server that has imported everything forks each build: a new interpreter for each would take seconds.
@@ -40,7 +45,7 @@ def start_server() -> None:
         os.environ["PYTHONPATH"] = before
 
 
-def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0, **settings: str) -> int:
+def build(store: Path, model: str, corpus: Path, place: str = "", count: int = 0, **settings: object) -> int:
     """Build; at the `count`-th call of the function `place` ("module/Class:name") the process is killed.
 
     Returns:
@@ -54,6 +59,11 @@ def add_index(store: Path, recipe: str, memory_limit: str, part_entries: int, pl
     return _run(_reindex, store, recipe, memory_limit, part_entries, place, count)
 
 
+def prune(store: Path, output: Path, method: str, place: str = "", count: int = 0, **options: float) -> int:
+    """Prune a datastore, and be killed as in `build`."""
+    return _run(_prune, store, output, method, place, count, options)
+
+
 def _run(target: Callable[..., None], *arguments: object) -> int:
     start_server()
     process = FORKS.Process(target=target, args=arguments)
@@ -63,7 +73,7 @@ def _run(target: Callable[..., None], *arguments: object) -> int:
     return process.exitcode
 
 
-def _build(store: Path, model: str, corpus: Path, place: str, count: int, settings: dict[str, str]) -> None:
+def _build(store: Path, model: str, corpus: Path, place: str, count: int, settings: dict[str, object]) -> None:
     torch.set_num_threads(1)
     tokens.UNITS_PER_CHUNK = 50
     _kill_when(place, count)
@@ -76,6 +86,16 @@ def _reindex(store: Path, recipe: str, memory_limit: str, part_entries: int, pla
     knn_seq.index.budget.PART_ENTRIES = part_entries
     _kill_when(place, count)
     knn_seq.build.index.add_index(store, BuildSettings(index_recipe=recipe, memory_limit=memory_limit), "new")
+
+
+def _prune(store: Path, output: Path, method: str, place: str, count: int, options: dict[str, float]) -> None:
+    torch.set_num_threads(1)
+    # Many small steps, with a checkpoint after each.
+    knn_seq.prune.evidence.SCORE_TOKENS = 200
+    knn_seq.prune.evidence.SEARCHED = knn_seq.prune.write.COPIED = 100
+    _kill_when(place, count)
+    source = Datastore(store)
+    prune_datastore(source, output, source.load_model(), method, checkpoint_seconds=0, **options)
 
 
 def _kill_when(place: str, count: int) -> None:

@@ -17,8 +17,16 @@ class DamagedFile(KnnSeqError, ValueError):
     """A file is there, but does not hold what it should."""
 
 
+class UnknownTokens(KnnSeqError, ValueError):
+    """Too much of a text is unknown to the model's vocabulary."""
+
+
 class DiskFull(KnnSeqError, OSError):
     """There is no space left to write to."""
+
+
+class NotEnoughMemory(KnnSeqError, MemoryError):
+    """There is less memory than something needs."""
 
 
 class MissingLibrary(KnnSeqError, ImportError):

@@ -130,8 +130,8 @@ PLACES = [
     ("knn_seq.index.faiss/FaissIndex:save", 1),
     ("knn_seq.index.faiss/FaissIndex:save", 3),
     ("knn_seq.index.faiss/FaissIndex:add", 4),
-    ("knn_seq.build.index/_IndexBuilder:_publish", 1),
-    ("knn_seq.build.index:publish_folder", 1),
+    ("knn_seq.storage.replacement/Replacement:publish", 1),
+    ("knn_seq.storage.replacement:publish_folder", 1),
     *(("knn_seq.storage.atomic:_fsync", count) for count in (1, 7, 12, 17)),
 ]
 
@@ -147,7 +147,7 @@ def test_a_killed_index_resumes(store, recipe, memory, place, count):
     assert killed == -signal.SIGKILL
     assert add_index_in_a_process(store.path, recipe, memory, 5000) == 0
     assert shared(searched(store, "new"), wanted) > 0.98
-    assert sorted(path.name for path in (store.path / "index").iterdir()) == ["default", "new"]
+    assert sorted(path.name for path in (store.path / "index").iterdir()) == ["default", "new.2"]
 
 
 def test_what_was_saved_is_not_done_again(store, monkeypatch):

@@ -105,6 +105,7 @@ def test_strict_stops_at_a_bad_pair(save_model, tmp_path):
         ({"corpus": ""}, False),
         ({"corpus": "\n\n"}, False),
         ({"corpus": "one side only\n"}, False),
+        ({"corpus": f"{'4 ' * 600}\t5\n"}, False),
         ({"corpus": "4 5\t6 7\none side only\n"}, True),
         ({"source": "4 5\n6\n", "target": "7 8\n"}, False),
     ],

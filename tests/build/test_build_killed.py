@@ -22,7 +22,9 @@ PLACES = [
     ("knn_seq.storage.keys/KeyWriter:finish", 1),
     ("knn_seq.build.pipeline:store_index", 1),
     ("knn_seq.index.faiss/FaissIndex:save", 1),
-    ("knn_seq.build.pipeline:calibrate", 1),
+    ("knn_seq.build.pipeline:examples_for", 1),
+    ("knn_seq.build.pipeline:train", 1),
+    ("knn_seq.build.pipeline:add_combiner", 1),
     *(("knn_seq.storage.atomic:_fsync", count) for count in (1, 3, 8, 13, 21, 34)),
 ]
 

@@ -31,7 +31,13 @@ from knn_seq.storage.flat import open_flat
 
 ray = pytest.importorskip("ray", reason="LOUD: Ray is not installed, so builds on a cluster are not tested")
 
-SETTINGS = {"index_recipe": "Flat", "shard_tokens": 1500, "batch_tokens": 200, "calibration_sentences": 0}
+SETTINGS = {
+    "index_recipe": "Flat",
+    "shard_tokens": 1500,
+    "batch_tokens": 200,
+    "calibration_sentences": 0,
+    "combiner": "fixed",
+}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def finished(monkeypatch):
 
 
 def assert_same(got: Datastore, wanted: Datastore) -> None:
-    for name in ("values.h5", "sources.h5", "corpus.h5", "keys.h5", "sentences.h5"):
+    for name in ("values.h5", "sources.h5", "corpus.h5", "keys.h5", "vectors/sentences.h5"):
         ours, theirs = open_flat(got.path / name), open_flat(wanted.path / name)
         assert ours.keys() == theirs.keys()
         for dataset in ours:
@@ -147,6 +153,7 @@ def test_a_killed_driver_is_resumed(cluster, finished, undisturbed, corpus, save
     """The driver has a Ray of its own, which must end with it; the build resumes, on Ray or without."""
     store = tmp_path / "store"
     options = ["--index-recipe", "Flat", "--shard-tokens", 1500, "--batch-tokens", 200, "--sentence-search", "encoder"]
+    options += ["--combiner", "fixed"]
     command = ["build", store, "--model", save_model(), "--corpus", corpus, "--engine", "ray", "--workers", 2, *options]
     command = [sys.executable, "-m", "knn_seq.cli.main", *map(str, command)]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -173,6 +180,7 @@ def test_a_killed_driver_is_resumed(cluster, finished, undisturbed, corpus, save
     for path in (store, tmp_path / "copy", tmp_path / "other copy"):
         got = Datastore(path)
         got.manifest.build.calibration_sentences, got.manifest.defaults = 0, undisturbed.manifest.defaults
+        got.manifest.tuned = undisturbed.manifest.tuned
         assert_same(got, undisturbed)
     last = time.monotonic() + 60
     while left := processes_with(str(tmp_path)):

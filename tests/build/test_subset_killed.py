@@ -23,11 +23,11 @@ PLACES = [
     ("encoder", "knn_seq.build.subset:store_codes", 1),
     ("encoder", "knn_seq.build.codes:_encode", 1),
     ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 3),
-    ("encoder", "knn_seq.build.sentence_vectors:_whiten", 1),
+    ("encoder", "knn_seq.build.sentence_vectors:_transform", 1),
     ("encoder", "knn_seq.sentences.whitening/Whitening:apply", 1),
     ("encoder", "knn_seq.storage.keys/KeyWriter:finish", 4),
     ("encoder", "knn_seq.build.sentences:build_index", 1),
-    ("bm25", "knn_seq.build.sentences:publish_folder", 1),
+    ("bm25", "knn_seq.storage.replacement:publish_folder", 1),
 ]
 
 
@@ -52,7 +52,7 @@ def test_a_killed_build_resumes(search, place, count, undisturbed, tmp_path):
     assert build(tmp_path / "store", model, corpus, **options) == 0
     got, wanted = Datastore(tmp_path / "store"), stores[search]
     assert got.manifest.subset == wanted.manifest.subset
-    for name in ("keys.h5", "codes.h5", *(["sentences.h5"] if search == "encoder" else [])):
+    for name in ("keys.h5", "codes/codes.h5", *(["vectors/sentences.h5"] if search == "encoder" else [])):
         for dataset, rows in open_flat(wanted.path / name).items():
             np.testing.assert_array_equal(open_flat(got.path / name)[dataset], rows)
     loaded = load_model(wanted.model_settings)
@@ -65,7 +65,7 @@ def test_a_killed_build_resumes(search, place, count, undisturbed, tmp_path):
 def test_vectors_made_together_with_the_keys_are_those_made_alone(undisturbed):
     _, _, stores = undisturbed
     store = stores["encoder"]
-    model, whitening = load_model(store.model_settings), Whitening.load(store.path / "whitening.h5")
+    model, whitening = load_model(store.model_settings), Whitening.load(store.whitening_path)
     for sentence in (0, 7, 299):
         vector = model.sentence_vectors([store.sources[sentence].tolist()])[0]
         wanted = whitening.apply((vector / vector.norm())[None])[0]

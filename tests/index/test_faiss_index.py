@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_search_index import exact, vectors
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import KnnSeqError, NotEnoughMemory
 from knn_seq.index import faiss as faiss_index
 from knn_seq.index.faiss import ADDING_EF_SEARCH, FaissIndex, faiss
 from knn_seq.index.faiss_library.layers import inverted_lists
@@ -321,3 +321,25 @@ def test_memory_is_about_the_size_of_the_file(clusters, tmp_path):
     index = FaissIndex.build(clusters[0], "HNSW16,SQ8")
     index.save(tmp_path)
     assert index.memory == pytest.approx((tmp_path / "index.faiss").stat().st_size, rel=0.1)
+
+
+def test_a_sample_that_memory_makes_too_small_is_told_of():
+    keys = np.random.default_rng(0).normal(size=(2000, 8)).astype(np.float32)
+    index = FaissIndex(8, "l2", "IVF4,PQ4x4")
+    with pytest.raises(NotEnoughMemory, match=r"to train the index .* holds .* of the 2,000 keys"):
+        index.train_on_sample(keys, memory=1_000)
+    index.train_on_sample(keys, memory=10_000_000)
+    assert index.index.is_trained
+
+
+def test_a_file_that_does_not_fit_into_memory_is_not_called_damaged(tmp_path, monkeypatch):
+    index = FaissIndex.build(np.eye(8, dtype=np.float32), "Flat")
+    index.save(tmp_path)
+    monkeypatch.setattr("knn_seq.index.faiss.available_memory", lambda: 100)
+
+    def no_memory(*_):
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr(FaissIndex, "_read", no_memory)
+    with pytest.raises(MemoryError, match="bad_alloc"):
+        FaissIndex.load(tmp_path)

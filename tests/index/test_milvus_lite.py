@@ -151,7 +151,7 @@ def test_what_is_discarded_leaves_nothing_on_the_server_but_what_is_in_use(lite,
     old.save(tmp_path / "work" / "replaced")
     new.save(tmp_path / "work" / "trained")
     new.save(tmp_path / "final")
-    discard_index(tmp_path / "work", in_use_by=tmp_path / "final")
+    discard_index(tmp_path / "work", in_use_by=[tmp_path / "final"])
     assert not (tmp_path / "work").exists()
     assert new.search(vectors(1), 1).ids.tolist() == [[0]]
     with pytest.raises(KnnSeqError):

@@ -12,11 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import KnnSeqError, NotEnoughMemory
 from knn_seq.index import INDEXES, base
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.torch import TorchIndex
 from knn_seq.index.usearch import UsearchIndex
+from knn_seq.runtime import memory
 from knn_seq.settings import DISTANCE_METRICS
 
 DIMENSION = 24
@@ -478,3 +479,13 @@ def test_the_registry_knows_them_all(kind):
     name = kind.cls.file_name.removeprefix("index.")
     assert INDEXES.get(name) is kind.cls
     assert name in INDEXES.names()
+
+
+@pytest.mark.parametrize("kind", ["faiss", "torch"])
+def test_an_index_that_does_not_fit_into_memory_is_refused_before_it_is_loaded(kind, tmp_path, monkeypatch):
+    INDEXES.get(kind).build(vectors(200, 8), "Flat", "l2").save(tmp_path)
+    bound = memory.MemoryBound("this small machine", 1000, "take another", of_addresses=True)
+    monkeypatch.setattr(memory, "memory_bounds", lambda root: iter([bound]))
+    monkeypatch.setattr(memory, "_meminfo", lambda root: {})
+    with pytest.raises(NotEnoughMemory, match=r"The index in .* needs at least .* and this small machine leaves 1 KB"):
+        INDEXES.get(kind).load(tmp_path)

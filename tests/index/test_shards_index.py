@@ -464,7 +464,7 @@ def test_lists_of_shards_stay_on_the_disk(store, recipe, tmp_path, monkeypatch):
         BuildSettings(index_recipe=f"shards:3x{recipe}", memory_limit="60kB" if "PQ" in recipe else "200kB"),
         "disk",
     )
-    folder = store.index_folder("disk")
+    folder = Datastore(store.path).index_folder("disk")
     sizes = [(folder / f"shard-{number}" / "lists.ivfdata").stat().st_size for number in range(3)]
     assert min(sizes) >= 2000 * 8
     thorough = {"nprobe": 16, "refine_factor": 100}  # a smaller budget has a smaller sample to learn codes from
@@ -500,14 +500,14 @@ def test_a_killed_build_of_shards_goes_on(store, recipe, memory, place, count):
     assert killed_build.add_index(*arguments) == 0
     found = searched(store, "new", nprobe=16)
     assert recall(found, exact_search(store.keys, store.keys[::50], 8)) > 0.9
-    folder = store.index_folder("new")
+    folder = Datastore(store.path).index_folder("new")
     assert not list(folder.parent.glob(".*"))
     assert not list(folder.rglob("*.partial"))
 
 
 def test_translations_are_those_of_one_flat_index(number_store, number_corpus, save_model, tmp_path):
     path = tmp_path / "sharded"
-    store = Datastore.build(path, save_model(), number_corpus, index_recipe="shards:3xFlat")
+    store = Datastore.build(path, save_model(), number_corpus, index_recipe="shards:3xFlat", combiner="fixed")
     assert store.manifest.indexes["default"].type == "shards"
     assert store.manifest.defaults == number_store.manifest.defaults
     sources = [line.split("\t")[0] for line in number_corpus.read_text().splitlines()[:12]]
@@ -526,7 +526,7 @@ def test_the_registry_knows_it():
 
 def test_a_search_starts_no_threads_for_lists_on_the_disk(store):
     add_index(store.path, BuildSettings(index_recipe="shards:2xIVF16,Flat", memory_limit="200kB"), "disk")
-    index = ShardsIndex.load(store.index_folder("disk"))
+    index = ShardsIndex.load(Datastore(store.path).index_folder("disk"))
     lists = [faiss.downcast_InvertedLists(shard.index.invlists) for shard in index.shards]
     assert [each.prefetch_nthread for each in lists] == [0, 0]
 

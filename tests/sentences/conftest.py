@@ -13,7 +13,6 @@ from knn_seq.index import INDEXES
 from knn_seq.models import Source
 from knn_seq.sentences.base import sentence_search
 from knn_seq.sentences.lexical import LexicalSearch
-from knn_seq.sentences.whitening import Whitening
 
 SIZES = {
     "vocab_size": VOCABULARY,
@@ -90,9 +89,9 @@ def ready_search(model, sources):
         if isinstance(search, LexicalSearch):
             search.fit(corpus)
         else:
-            vectors = search.unit_vectors(corpus)
-            search.whitening = Whitening.fit(vectors.numpy()) if search.whitens else Whitening.none(vectors.shape[1])
-            search.index = INDEXES.get("faiss").build(search.whitening.apply(vectors).numpy(), "Flat", "l2")
+            vectors = search.vectors(corpus)
+            search.fit(vectors.numpy())
+            search.index = INDEXES.get("faiss").build(search.transform(vectors).numpy(), "Flat", "l2")
         return search
 
     return ready

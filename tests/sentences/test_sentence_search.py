@@ -7,14 +7,16 @@ import pytest
 
 from knn_seq.errors import InvalidSetting
 from knn_seq.sentences import SENTENCES
-from knn_seq.sentences.base import sentence_search
+from knn_seq.sentences.base import absolute_spec, sentence_search
 
 SPECS = [
     "bm25",
     "tfidf",
     "encoder",
+    "encoder:l2",
     "transformers:{bert}",
     "transformers:{bert}:first",
+    "transformers:{bert}:first:l2",
     "sentence-transformers:{static}",
 ]
 
@@ -78,3 +80,17 @@ def test_more_than_there_are_is_filled_up(search, sources):
 def test_an_unknown_search_is_refused(model):
     with pytest.raises(InvalidSetting, match=r"no sentence search 'magic'.*bm25"):
         sentence_search("magic", model)
+
+
+def test_an_option_that_the_encoder_does_not_have_is_refused(model):
+    with pytest.raises(InvalidSetting, match="'encoder' or 'encoder:l2', not 'encoder:cosine'"):
+        sentence_search("encoder:cosine", model)
+
+
+def test_paths_of_encoders_become_absolute_whatever_is_behind_them(tmp_path, monkeypatch):
+    (tmp_path / "bert").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for behind in ("", ":first", ":l2", ":first:l2"):
+        assert absolute_spec(f"transformers:bert{behind}") == f"transformers:{tmp_path / 'bert'}{behind}"
+    assert absolute_spec("encoder:l2") == "encoder:l2"
+    assert absolute_spec("transformers:org/name:first") == "transformers:org/name:first"

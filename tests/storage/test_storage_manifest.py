@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from knn_seq import __version__
-from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
+from knn_seq.errors import DamagedFile, KnnSeqError, NotFound
 from knn_seq.storage import Counts, DatastoreFolder, KeyInfo, KeyWriter, Manifest, ModelInfo, RaggedWriter, TextWriter
 from knn_seq.storage.atomic import write_json
-from knn_seq.storage.manifest import STEPS, BuildInfo, CorpusInfo, IndexInfo, StepInfo
+from knn_seq.storage.manifest import STEPS, BuildInfo, CorpusInfo, IndexInfo, StepInfo, is_file_name
 
 
 def example(**steps: str) -> Manifest:
@@ -20,7 +20,7 @@ def example(**steps: str) -> Manifest:
         corpus=CorpusInfo({"files": [{"name": "a.tsv"}]}, "a.tsv"),
         build=BuildInfo(4096, None, 512, "Flat", "l2"),
         counts=Counts(2, 5, {"empty side": 1}),
-        indexes={"main": IndexInfo("faiss", "l2", "Flat")},
+        indexes={"main": IndexInfo("faiss", "l2", "Flat", folder="index/main")},
         default_index="main",
         defaults={"k": 16, "temperature": 10.5},
         steps={name: StepInfo(steps.get(name, "done")) for name in STEPS},
@@ -33,7 +33,7 @@ def test_round_trip(tmp_path):
     assert os.listdir(tmp_path) == ["datastore.json"]
     assert Manifest.load(tmp_path) == manifest
     data = json.loads((tmp_path / "datastore.json").read_text())
-    assert data["format_version"] == 1
+    assert data["format_version"] == 2
     assert data["created_with"] == __version__
     assert data["model"]["spec"] == "firefox:pt-en"
     assert data["counts"] == {"sentences": 2, "tokens": 5, "rejected": {"empty side": 1}}
@@ -96,14 +96,14 @@ def changed(place="", value=None, **more):
     return json.dumps(data | more)
 
 
-FLAT = {"type": "faiss", "metric": "l2"}
+FLAT = {"type": "faiss", "metric": "l2", "folder": "index/main"}
 SUBSET = {
     "sentence_search": "bm25",
     "requested_sentence_index": "auto",
     "requested_codes": "auto",
     "codes": "Flat",
     "metric": "l2",
-    "sentence_index": {"type": "lexical"},
+    "sentence_index": {"type": "lexical", "folder": "sentences.2"},
 }
 
 
@@ -144,6 +144,20 @@ SUBSET = {
         (changed("subset", SUBSET | {"sentence_search": 7}), "'subset.sentence_search' is 7, not a text"),
         (changed("subset", SUBSET | {"metric": "zz"}), "'subset.metric' is 'zz', not 'l2' or 'ip' or 'cosine'"),
         (changed("subset", SUBSET | {"sentence_index": {}}), "'subset.sentence_index.type' is missing"),
+        (changed("indexes.main.folder"), "'indexes.main.folder' is missing"),
+        *(
+            (changed("indexes.main.folder", folder), f"'indexes.main.folder' is {folder!r}, not a folder in index/")
+            for folder in ("", "main", "/tmp", "index", "index/", "index/..", "../index/a", "index/a/b", "index/.a")
+        ),
+        *(
+            (
+                changed("subset", SUBSET | {"sentence_index": {"type": "lexical", "folder": folder}}),
+                f"'subset.sentence_index.folder' is {folder!r}, not a folder such as sentences",
+            )
+            for folder in ("", "..", "sentences.", "sentences.0", "sentences/a", "index/main", "/tmp")
+        ),
+        (changed("subset", SUBSET | {"codes_folder": "vectors"}), "'subset.codes_folder' is 'vectors', not a folder"),
+        (changed("subset", SUBSET | {"vectors_folder": 7}), "'subset.vectors_folder' is 7, not a text or null"),
         (changed("defaults.k", "many"), "'defaults.k' is 'many', not a whole number or null"),
         (changed("defaults.k", 2.5), "'defaults.k' is 2.5, not a whole number or null"),
         (changed("defaults.k", [1]), "'defaults.k' is [1], not a whole number or null"),
@@ -152,7 +166,10 @@ SUBSET = {
         (changed("defaults.temperature", "x"), "'defaults.temperature' is 'x', not a number or null"),
         (changed("defaults.temperature", []), "'defaults.temperature' is [], not a number or null"),
         (changed("defaults.temperature", float("nan")), "'defaults.temperature' is NaN, not a finite number"),
-        (changed("defaults.temperature", 7).replace("7", "1e999"), "'defaults.temperature' is Infinity, not a finite"),
+        (
+            changed("defaults.temperature", 7.25).replace("7.25", "1e999"),
+            "'defaults.temperature' is Infinity, not a finite",
+        ),
         (changed("defaults.temperature", 1e-320), "in 'defaults', the temperature must lie between 1e-09 and 1e+09"),
         (changed("defaults.weight", "0.5"), "'defaults.weight' is '0.5', not a number or null"),
         (changed("defaults.retriever", 7), "'defaults.retriever' is 7, not a text or null"),
@@ -184,11 +201,19 @@ def test_a_damaged_manifest_is_named_by_its_field(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    "text", ['{"format_version": 2, "created_with": "9.1"}', changed("format_version", 2, created_with="9.1")]
+    "text", ['{"format_version": 3, "created_with": "9.1"}', changed("format_version", 3, created_with="9.1")]
 )
 def test_a_newer_manifest(tmp_path, text):
     (tmp_path / "datastore.json").write_text(text)
-    with pytest.raises(KnnSeqError, match=r"newer knn-seq \(9.1, format 2\): update") as caught:
+    with pytest.raises(KnnSeqError, match=r"newer knn-seq \(9.1, format 3\): update") as caught:
+        Manifest.load(tmp_path)
+    assert not isinstance(caught.value, DamagedFile)
+
+
+@pytest.mark.parametrize("text", ['{"format_version": 1, "created_with": "0.1"}', changed("format_version", 0)])
+def test_an_older_manifest(tmp_path, text):
+    (tmp_path / "datastore.json").write_text(text)
+    with pytest.raises(KnnSeqError, match=r"older knn-seq \(.*, format [01]\), and .* reads format 2: build") as caught:
         Manifest.load(tmp_path)
     assert not isinstance(caught.value, DamagedFile)
 
@@ -250,12 +275,17 @@ def test_a_folder_that_is_not_there(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_index_folders(tmp_path):
-    folder = DatastoreFolder(tmp_path)
-    assert folder.index_folder("IVF1024,PQ64").relative_to(tmp_path).parts == ("index", "IVF1024,PQ64")
+def test_index_names():
+    assert is_file_name("IVF1024,PQ64")
     for name in ("", "..", "a/b", "/a", ".hidden", "a\\b", "a\nb", "a\0b", "\ud800", "é" * 101):
-        with pytest.raises(InvalidSetting, match="cannot be called"):
-            folder.index_folder(name)
+        assert not is_file_name(name)
+
+
+def test_an_index_lies_where_the_manifest_says(store):
+    folder = DatastoreFolder(store)
+    assert folder.index_folder("main") == store / "index" / "main"
+    with pytest.raises(NotFound, match="has no index 'other': it has main"):
+        folder.index_folder("other")
 
 
 def test_write_json_leaves_nothing_beside(tmp_path):

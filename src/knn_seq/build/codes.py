@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,31 @@ from knn_seq.index.recipe import REFINE_KEYS
 from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, KeyWriter
-from knn_seq.storage.atomic import read_json, write_json
+from knn_seq.storage.folder import CODEC_NAME, CODES_NAME
+from knn_seq.storage.replacement import Replacement
 from knn_seq.subset.codec import EXACT, SAMPLE, KeyCodec, default_codes
 
 
 def store_codes(folder: DatastoreFolder, settings: BuildSettings, device: torch.device | str) -> dict[str, Any]:
-    """Encode all keys, or resume it; returns what the manifest says of the codes."""
+    """Encode all keys, or resume it, unless the codes in use are these; returns what the manifest says of the codes."""
     entries, dimension = folder.keys.shape
     metric = distance_metric_of(folder)
     recipe = default_codes(entries, dimension, metric) if settings.codes == "auto" else settings.codes
     described = {"codes": recipe, "metric": metric}
     if recipe == EXACT:
-        for path in (folder.codes_path, folder.codec_path):
-            path.unlink(missing_ok=True)
         return described
-    codec = KeyCodec(dimension, metric, recipe.removesuffix(REFINE_KEYS))
     identity = origin(folder) | described | {"keys": [entries, dimension]}
-    _train(folder, codec, identity)
-    identity["codec"] = hashlib.sha256(folder.codec_path.read_bytes()).hexdigest()
-    _encode(folder, codec, identity, settings, device)
-    return described
+    subset = folder.manifest.subset
+    replacement = Replacement(folder.path, "codes", identity, subset.codes_folder if subset else None)
+    if not replacement.needed:
+        return described | {"codes_folder": replacement.in_use}
+    replacement.prepare()
+    if not replacement.complete:
+        replacement.new.mkdir(exist_ok=True)
+        codec = KeyCodec(dimension, metric, recipe.removesuffix(REFINE_KEYS))
+        _train(folder, codec, replacement.new / CODEC_NAME)
+        _encode(folder, codec, replacement.new, identity, settings, device)
+    return described | {"codes_folder": replacement.publish()}
 
 
 def distance_metric_of(folder: DatastoreFolder) -> str:
@@ -43,28 +49,27 @@ def distance_metric_of(folder: DatastoreFolder) -> str:
     return folder.manifest.indexes[str(folder.manifest.default_index)].metric
 
 
-def _train(folder: DatastoreFolder, codec: KeyCodec, identity: dict[str, Any]) -> None:
-    mark = folder.codec_path.with_suffix(".json")
-    if mark.exists() and read_json(mark) == identity and folder.codec_path.exists():
-        codec.load(folder.codec_path)
+def _train(folder: DatastoreFolder, codec: KeyCodec, path: Path) -> None:
+    if path.exists():
+        codec.load(path)
         return
     size = min(SAMPLE, len(folder.keys))
     rows = np.sort(np.random.default_rng(0).choice(len(folder.keys), size, replace=False, shuffle=False))
     codec.train(torch.from_numpy(folder.keys[rows].astype(np.float32)))
-    mark.unlink(missing_ok=True)
-    codec.save(folder.codec_path)
-    write_json(mark, identity)
+    codec.save(path)
 
 
 def _encode(
     folder: DatastoreFolder,
     codec: KeyCodec,
+    new: Path,
     identity: dict[str, Any],
     settings: BuildSettings,
     device: torch.device | str,
 ) -> None:
     keys = folder.keys
-    writer, done = KeyWriter.open_or_create(folder.codes_path, (len(keys), codec.bytes), np.uint8, identity, "codes")
+    identity = identity | {"codec": hashlib.sha256((new / CODEC_NAME).read_bytes()).hexdigest()}
+    writer, done = KeyWriter.open_or_create(new / CODES_NAME, (len(keys), codec.bytes), np.uint8, identity, "codes")
     step, last = max(CHUNK_BYTES // (4 * keys.shape[1]), 1), time.monotonic()
     start = len(keys) if writer.finished else (done or {"entries": 0})["entries"]
     with writer, Progress(f"codes {codec.recipe}", len(keys), "key", start) as progress:

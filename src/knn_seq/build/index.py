@@ -10,13 +10,13 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.engine.local import LocalEngine
 from knn_seq.build.parts import IndexPart, add_rows
 from knn_seq.errors import InvalidSetting
-from knn_seq.index import INDEXES, SearchIndex, discard_index
+from knn_seq.index import INDEXES, SearchIndex, delete_unused, discard_index
 from knn_seq.index.base import CHUNK_BYTES, DESCRIPTION
 from knn_seq.index.budget import INDEX_SHARE, WORKING_SHARE, memory_budget, part_entries
 from knn_seq.runtime.progress import Progress
@@ -24,8 +24,10 @@ from knn_seq.runtime.sizes import format_bytes
 from knn_seq.runtime.wording import count
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, IndexInfo
-from knn_seq.storage.atomic import publish_folder, read_json, write_json
+from knn_seq.storage.atomic import disk_errors, read_json
 from knn_seq.storage.keys import StoredRows
+from knn_seq.storage.manifest import LONGEST_NAME, is_file_name
+from knn_seq.storage.replacement import Replacement
 
 DEFAULT_INDEX = "default"
 CHUNK_SHARE = 1 / 32  # of the budget: keys that are converted to float32 at a time
@@ -38,9 +40,20 @@ def store_index(
     name: str = DEFAULT_INDEX,
     engine: Engine | None = None,
 ) -> IndexInfo:
-    """Build an index of the keys under that name, or resume it; returns what the manifest says of it."""
+    """Build an index of the keys under that name, or resume it.
+
+    Returns:
+        What the manifest is to say of it.  `delete_unused`, when that is saved, deletes the index that it replaces.
+    """
+    if not is_file_name(name):
+        raise InvalidSetting(
+            f"An index cannot be called {name!r}: leave out slashes, control characters and a leading dot, "
+            f"and take at most {LONGEST_NAME} bytes."
+        )
+    known = folder.manifest.indexes.get(name)
+    place = IndexPlace(folder.path, f"index/{name}", known.folder if known else None)
     rows = StoredRows(folder.keys_path.absolute())
-    return build_index(rows, folder.index_folder(name), settings, origin(folder), engine)
+    return IndexInfo.from_dict(build_index(rows, place, settings, origin(folder), engine))
 
 
 def origin(folder: DatastoreFolder) -> dict[str, Any]:
@@ -48,33 +61,41 @@ def origin(folder: DatastoreFolder) -> dict[str, Any]:
     return {"model": folder.manifest.model.fingerprint, "corpus": folder.manifest.corpus.identity}
 
 
+class IndexPlace(NamedTuple):
+    """Where an index belongs."""
+
+    store: Path
+    name: str  # of its folder there, such as index/default
+    in_use: str | None  # the folder there that it replaces
+
+
 def build_index(
     rows: StoredRows,
-    final: Path,
+    place: IndexPlace,
     settings: BuildSettings,
     origin: dict[str, Any],
     engine: Engine | None = None,
     label: str = "index",
-) -> IndexInfo:
-    """Build an index, or resume a build, and put it into the place of one that may be there.
+) -> dict[str, Any]:
+    """Build an index, or resume a build, beside the one in use.
 
     Args:
         rows: The keys, as every worker sees them.
-        final: The index's folder.
+        place: Where it belongs.
         settings: Which index, its metric, and the memory that it may take.
         origin: What the keys depend on: what was built for others is thrown away.
         engine: Who fills parts of it; None: this process.
         label: What to call it meanwhile.
 
     Returns:
-        What the manifest says of it.
+        What the manifest is to say of it.
     """
     budget, engine = memory_budget(settings.memory_limit), engine or LocalEngine(settings)
     entries, dimension = rows.open().shape
     kind, recipe = index_kind(
         settings.index_recipe, entries, dimension, settings.distance_metric, int(INDEX_SHARE * budget)
     )
-    return _IndexBuilder(rows, final, kind, recipe, settings, budget, origin, engine, label).run()
+    return _IndexBuilder(rows, place, kind, recipe, settings, budget, origin, engine, label).run()
 
 
 def add_index(path: str | Path, settings: BuildSettings, name: str | None = None, as_default: bool = False) -> str:
@@ -92,8 +113,9 @@ def add_index(path: str | Path, settings: BuildSettings, name: str | None = None
     """
     folder = DatastoreFolder(path)
     folder.require_complete()
-    with folder.lock():
+    with disk_errors(folder.path), folder.lock():
         folder = DatastoreFolder(path)
+        delete_unused(folder)
         manifest = folder.manifest
         if name is None:
             entries, dimension = folder.keys.shape
@@ -106,6 +128,7 @@ def add_index(path: str | Path, settings: BuildSettings, name: str | None = None
         if as_default:
             manifest.default_index = name
         folder.save(manifest)
+        delete_unused(folder)
     return name
 
 
@@ -125,7 +148,7 @@ class _IndexBuilder:
     def __init__(
         self,
         rows: StoredRows,
-        final: Path,
+        place: IndexPlace,
         kind: str,
         recipe: str | None,
         settings: BuildSettings,
@@ -134,9 +157,7 @@ class _IndexBuilder:
         engine: Engine,
         label: str,
     ) -> None:
-        self.rows, self.keys, self.final, self.engine = rows, rows.open(), final, engine
-        self.work = final.with_name(f".{final.name}.building").absolute()
-        self.trained = self.work / "trained"
+        self.rows, self.keys, self.engine = rows, rows.open(), engine
         self.type, self.cls, self.budget = kind, INDEXES.get(kind), budget
         self.index: SearchIndex = self.cls(
             self.keys.shape[1], settings.distance_metric, recipe, **settings.index_options
@@ -145,7 +166,7 @@ class _IndexBuilder:
         self.chunk = max(int(min(CHUNK_BYTES, CHUNK_SHARE * budget)) // (4 * self.keys.shape[1]), 1)
         self.last_save, self.save_seconds = time.monotonic(), 0.0
         self.expected_bytes = self.index.expected_memory(len(self.keys))
-        self.identity = {
+        identity = {
             "type": kind,
             "recipe": recipe,
             "metric": settings.distance_metric,
@@ -153,26 +174,32 @@ class _IndexBuilder:
             "keys": list(self.keys.shape),
             **origin,
         }
+        self.replacement = Replacement(place.store, place.name, identity, place.in_use)
+        self.work = self.replacement.work
+        self.trained = self.work / "trained"
 
-    def run(self) -> IndexInfo:
-        on_disk = self._has_to_stay_on_disk()
-        self._prepare()
+    def run(self) -> dict[str, Any]:
+        on_disk, new = self._has_to_stay_on_disk(), self.replacement.new
+        self.replacement.prepare(discard_index)
+        if not self.replacement.complete:
+            self._build(new, on_disk)
+        described = {name: value for name, value in read_json(new / DESCRIPTION).items() if name != "bytes"}
+        return {"type": self.type, **described, "folder": self.replacement.publish()}
+
+    def _build(self, new: Path, on_disk: bool) -> None:
         self._train()
         spans = self._spans()
-        finished = self.work / "finished"
-        shutil.rmtree(finished, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         if self.index.mergeable and (on_disk or len(spans) > 1):
             parts = self._fill_parts(spans)
             if on_disk:
-                self.index.merge_on_disk(parts, finished)
+                self.index.merge_on_disk(parts, new)
             else:
                 self.index.merge(parts)
-                self.index.save(finished)
+                self.index.save(new)
         else:
             self._fill(spans)
-            self.index.save(finished)
-        self._publish(finished)
-        return IndexInfo.from_dict({"type": self.type, **self.index.describe()})
+            self.index.save(new)
 
     def _has_to_stay_on_disk(self) -> bool:
         allowed = INDEX_SHARE * self.budget
@@ -186,16 +213,6 @@ class _IndexBuilder:
                 "stays on disk."
             )
         return True
-
-    def _prepare(self) -> None:
-        """Keep what a build of the same index has left, and nothing else."""
-        mark, replaced = self.work / "identity.json", self.work / "replaced"
-        if replaced.exists() and not self.final.exists():  # killed between two renames
-            replaced.rename(self.final)
-        if not (mark.exists() and read_json(mark) == self.identity):
-            discard_index(self.work, in_use_by=self.final)
-            self.work.mkdir(parents=True)
-            write_json(mark, self.identity)
 
     def _train(self) -> None:
         if (self.trained / DESCRIPTION).exists():
@@ -249,9 +266,3 @@ class _IndexBuilder:
             shutil.rmtree(old)
         self.last_save = time.monotonic()
         self.save_seconds = self.last_save - started
-
-    def _publish(self, finished: Path) -> None:
-        if self.final.exists():
-            self.final.rename(self.work / "replaced")
-        publish_folder(finished, self.final)
-        discard_index(self.work, in_use_by=self.final)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,17 +14,24 @@ from knn_seq.build.index import DEFAULT_INDEX, store_index
 from knn_seq.build.keys import store_keys
 from knn_seq.build.subset import check_subset_settings, store_subset
 from knn_seq.build.text import PROGRESS_NAME, store_text
+from knn_seq.combine import COMBINERS, Combiner
+from knn_seq.combine.trained import TrainedCombiner
 from knn_seq.corpus import Corpus
-from knn_seq.decoding import KnnDecoder
+from knn_seq.decoding import KnnDecoder, settings_name
 from knn_seq.errors import InvalidSetting, KnnSeqError
-from knn_seq.likelihood import calibrate
+from knn_seq.index import delete_unused
+from knn_seq.likelihood import calibrate, most_likely
 from knn_seq.models import Model
 from knn_seq.models.base import absolute_name
 from knn_seq.runtime.wording import count
 from knn_seq.settings import BuildSettings, SearchSettings, with_value
 from knn_seq.storage import DatastoreFolder, KeyInfo, Manifest, ModelInfo
-from knn_seq.storage.atomic import partial_of
+from knn_seq.storage.atomic import disk_errors, partial_of
 from knn_seq.storage.manifest import MANIFEST_NAME, STEPS, BuildInfo, CorpusInfo, StepInfo, StoredSettings
+from knn_seq.train import examples_for, train
+from knn_seq.train.examples import Examples
+from knn_seq.train.general import general_sentences
+from knn_seq.train.store import add_combiner, drop_unlisted
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +58,7 @@ def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: Bu
         check_subset_settings(model, settings, settings.distance_metric)
     corpus.bind(model)
     folder = DatastoreFolder(path)
-    with folder.lock():
+    with disk_errors(folder.path), folder.lock():
         manifest = _open_manifest(folder, model, corpus, settings)
         settings = replace(
             settings,
@@ -63,13 +71,35 @@ def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: Bu
             return _Builder(folder, manifest, model, corpus, settings, engine).run()
 
 
+def finish_datastore(folder: DatastoreFolder, model: Model, settings: BuildSettings) -> bool:
+    """Do the steps of a build that are left, for a caller that has written text and keys and holds the lock.
+
+    Args:
+        folder: The datastore.
+        model: The one that the keys were made with.
+        settings: How.
+
+    Returns:
+        Whether there was anything to do.
+    """
+    with open_engine(settings, model) as engine:
+        return _Builder(folder, folder.manifest, model, None, settings, engine).run()
+
+
+def settings_of(manifest: Manifest) -> BuildSettings:
+    """The settings that a datastore was built with, except for those of the engine."""
+    return BuildSettings(
+        **{entry.name: getattr(manifest.build, entry.name) for entry in fields(BuildInfo) if entry.name != "extra"}
+    )
+
+
 class _Builder:
     def __init__(
         self,
         folder: DatastoreFolder,
         manifest: Manifest,
         model: Model,
-        corpus: Corpus,
+        corpus: Corpus | None,
         settings: BuildSettings,
         engine: Engine,
     ) -> None:
@@ -77,7 +107,14 @@ class _Builder:
         self.settings, self.engine = settings, engine
 
     def run(self) -> bool:
-        actions = {"text": self._text, "keys": self._keys, "index": self._index, "defaults": self._defaults}
+        delete_unused(self.folder)
+        actions = {
+            "text": self._text,
+            "keys": self._keys,
+            "index": self._index,
+            "defaults": self._defaults,
+            "combiner": self._combiner,
+        }
         unfinished = [step for step in STEPS if self.manifest.steps[step].state != "done"]
         if {"keys", "index"} & set(unfinished):
             self.engine.start(load_model="keys" in unfinished)
@@ -85,13 +122,16 @@ class _Builder:
             actions[step]()
             self.manifest.steps[step] = StepInfo("done")
             self.folder.save(self.manifest)
+            delete_unused(self.folder)
         (self.folder.path / PROGRESS_NAME).unlink(missing_ok=True)
+        drop_unlisted(self.folder)
         anything_done = self._subset() or bool(unfinished)
         if not anything_done:
             log.info("%s is complete already; nothing was done.", self.folder.path)
         return anything_done
 
     def _text(self) -> None:
+        assert self.corpus is not None
         settings = replace(self.settings, workers=self.engine.tokenizer_processes)
         counts = store_text(self.folder, self.corpus, self.model.tokenizer, settings)
         self.manifest.counts = counts
@@ -109,12 +149,40 @@ class _Builder:
         self.manifest.default_index = DEFAULT_INDEX
 
     def _defaults(self) -> None:
-        search = SearchSettings()
+        untrained = "fixed" if issubclass(self._combiner_kind, TrainedCombiner) else self.settings.combiner
+        search = SearchSettings(combiner=untrained)
         stored = with_value(search)
-        if self.settings.calibration_sentences:
-            decoder = KnnDecoder(self.folder, self.model)
-            stored |= calibrate(decoder, search, self.settings.calibration_sentences)
+        if self._trains:
+            own = self._examples.train[:1]
+            stored |= most_likely(own[0].predictions, COMBINERS.get("fixed")(), "fixed") if own else {}
+        elif self.settings.calibration_sentences:
+            stored |= calibrate(KnnDecoder(self.folder, self.model), search, self.settings.calibration_sentences)
         self.manifest.defaults = cast(StoredSettings, stored)
+        self.manifest.tuned[settings_name(search)] = self.manifest.defaults
+
+    def _combiner(self) -> None:
+        if not self._trains or not self._examples.usable:
+            return
+        trained = train(self._examples, SearchSettings(), self.settings.combiner)
+        add_combiner(self.folder, self.manifest, trained, as_default=trained.better_than_fixed)
+
+    @property
+    def _combiner_kind(self) -> type[Combiner]:
+        return COMBINERS.get(self.settings.combiner)
+
+    @property
+    def _trains(self) -> bool:
+        return issubclass(self._combiner_kind, TrainedCombiner) and self.settings.calibration_sentences > 0
+
+    @cached_property
+    def _examples(self) -> Examples:
+        """One search for two steps; a build that resumes between them makes it again."""
+        return examples_for(
+            KnnDecoder(self.folder, self.model),
+            SearchSettings(),
+            general=general_sentences(self.model, self.settings.general),
+            sentences=self.settings.calibration_sentences,
+        )
 
     def _subset(self) -> bool:
         if self.settings.sentence_search is None:
@@ -147,6 +215,7 @@ def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Mani
             source_lang=chosen.source_lang,
             target_lang=chosen.target_lang,
             prompt=chosen.prompt,
+            shown_prompt=model.tokenizer.prompt,
             dtype=chosen.dtype,
             data=None if chosen.data is None else os.path.abspath(chosen.data),
         ),
@@ -189,4 +258,5 @@ def _identity(manifest: Manifest) -> dict[str, Any]:
         "maximum length": build.max_length,
         "index": build.index_recipe,
         "distance metric": build.distance_metric,
+        "pruning": manifest.pruned,
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from knn_seq.build.shards import cut_shards
 from knn_seq.build.sources import StoredSources
 from knn_seq.runtime.progress import Progress
 from knn_seq.sentences import VectorSearch
-from knn_seq.sentences.whitening import CHUNK, Whitening
+from knn_seq.sentences.whitening import CHUNK
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, KeyWriter
-from knn_seq.storage.flat import read_extents
+from knn_seq.storage.folder import SENTENCES_NAME, WHITENING_NAME
 from knn_seq.storage.keys import open_keys
+from knn_seq.storage.replacement import Replacement
 
 VECTORS = "vectors"  # what sentence vectors are called in their files
 
@@ -40,18 +41,25 @@ class SentenceVectors:
 
     def rows(self, batch: NDArray[np.int64]) -> Rows:
         """The vectors of some sentences, and where they are to be written."""
-        vectors = self.search.unit_vectors([self.sources[i] for i in batch])
+        vectors = self.search.vectors([self.sources[i] for i in batch])
         return batch, [1] * len(batch), vectors.to(self.dtype).cpu().numpy()
 
 
-def store_vectors(folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings) -> None:
-    """Compute and whiten the vectors of all sentences, or resume that."""
-    identity = vectors_identity(folder, settings)
-    if not _is_complete(folder, identity):
+def store_vectors(folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings) -> str:
+    """Compute and whiten the vectors of all sentences, or resume that, unless those in use are these.
+
+    Returns:
+        Their folder, in the datastore's.
+    """
+    identity, subset = vectors_identity(folder, settings), folder.manifest.subset
+    replacement = Replacement(folder.path, "vectors", identity, subset.vectors_folder if subset else None)
+    if replacement.in_use is not None and not replacement.needed:
+        return replacement.in_use
+    replacement.prepare()
+    if not replacement.complete:
         _store_raw_vectors(folder, search, settings)
-        _whiten(folder, search.whitens, identity)
-    folder.raw_sentences_path.unlink(missing_ok=True)
-    folder.__dict__.pop("sentence_vectors", None)
+        _transform(folder, search, replacement.new, identity)
+    return replacement.publish()
 
 
 def vectors_identity(folder: DatastoreFolder, settings: BuildSettings) -> dict[str, Any]:
@@ -76,14 +84,7 @@ def resume_raw_vectors(folder: DatastoreFolder, search: VectorSearch, settings: 
 
 
 def _raw_shape(folder: DatastoreFolder, search: VectorSearch) -> tuple[int, int]:
-    return len(folder.values), search.unit_vectors([StoredSources(folder)[0]]).shape[1]
-
-
-def _is_complete(folder: DatastoreFolder, identity: dict[str, Any]) -> bool:
-    if not (folder.whitening_path.exists() and folder.sentences_path.exists()):
-        return False
-    _, attributes = read_extents(folder.sentences_path)
-    return bool(attributes.get("identity") == json.dumps(identity, sort_keys=True))
+    return len(folder.values), search.vectors([StoredSources(folder)[0]]).shape[1]
 
 
 def _store_raw_vectors(folder: DatastoreFolder, search: VectorSearch, settings: BuildSettings) -> None:
@@ -102,14 +103,14 @@ def _store_raw_vectors(folder: DatastoreFolder, search: VectorSearch, settings: 
         writer.finish()
 
 
-def _whiten(folder: DatastoreFolder, wanted: bool, identity: dict[str, Any]) -> None:
+def _transform(folder: DatastoreFolder, search: VectorSearch, new: Path, identity: dict[str, Any]) -> None:
     raw = open_keys(folder.raw_sentences_path, VECTORS)
-    whitening = Whitening.fit(raw) if wanted else Whitening.none(raw.shape[1])
-    folder.sentences_path.unlink(missing_ok=True)  # or a kill would leave it with a whitening that is not its own
-    whitening.save(folder.whitening_path)
-    writer, _ = KeyWriter.open_or_create(folder.sentences_path, raw.shape, raw.dtype, identity, VECTORS)
+    search.fit(raw)
+    new.mkdir(exist_ok=True)
+    search.whitening.save(new / WHITENING_NAME)
+    writer, _ = KeyWriter.open_or_create(new / SENTENCES_NAME, raw.shape, raw.dtype, identity, VECTORS)
     with writer:
         for start in range(0, len(raw), CHUNK):
             rows = torch.from_numpy(raw[start : start + CHUNK].copy())
-            writer.write(start, whitening.apply(rows).to(rows.dtype).numpy())
+            writer.write(start, search.transform(rows).to(rows.dtype).numpy())
         writer.finish()

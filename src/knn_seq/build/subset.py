@@ -11,13 +11,16 @@ from knn_seq.build.codes import distance_metric_of, store_codes
 from knn_seq.build.engine import Engine
 from knn_seq.build.index import index_kind
 from knn_seq.build.sentences import store_sentences
-from knn_seq.index import INDEXES
+from knn_seq.index import INDEXES, delete_unused
 from knn_seq.index.recipe import REFINE_KEYS
 from knn_seq.models import Model, Source
 from knn_seq.sentences import SentenceSearch, VectorSearch
 from knn_seq.sentences.base import absolute_spec, sentence_search
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, SubsetInfo
+from knn_seq.storage.atomic import disk_errors, partial_of
+from knn_seq.storage.keys import progress_of
+from knn_seq.storage.replacement import SUBSET_PARTS
 from knn_seq.subset.codec import EXACT, KeyCodec
 
 log = logging.getLogger(__name__)
@@ -38,8 +41,10 @@ def prepare_subset(path: str | Path, model: Model, settings: BuildSettings) -> b
     """
     folder = DatastoreFolder(path)
     folder.require_complete()
-    with folder.lock():
-        return store_subset(DatastoreFolder(path), model, settings)
+    with disk_errors(folder.path), folder.lock():
+        folder = DatastoreFolder(path)
+        delete_unused(folder)
+        return store_subset(folder, model, settings)
 
 
 def check_subset_settings(model: Model, settings: BuildSettings, distance_metric: str) -> None:
@@ -65,13 +70,21 @@ def store_subset(folder: DatastoreFolder, model: Model, settings: BuildSettings,
     }
     if manifest.subset and all(getattr(manifest.subset, name) == value for name, value in requested.items()):
         log.info("%s is prepared for these subsets already; nothing was done.", folder.path)
+        _delete_leftovers(folder)
         return False
     check_subset_settings(model, settings, distance_metric_of(folder))
-    if manifest.subset:  # its files are about to be replaced one by one
-        manifest.subset = None
-        folder.save(manifest)
     codes = store_codes(folder, settings, getattr(model, "device", "cpu"))
-    sentence_index = store_sentences(folder, model, settings, engine)
-    manifest.subset = SubsetInfo(**requested, **codes, sentence_index=sentence_index)
+    sentences = store_sentences(folder, model, settings, engine)
+    manifest.subset = SubsetInfo(**requested, **codes, **sentences)
     folder.save(manifest)
+    folder.reload()
+    _delete_leftovers(folder)
     return True
+
+
+def _delete_leftovers(folder: DatastoreFolder) -> None:
+    """What the preparation that is finished has replaced, and those of which others were killed."""
+    delete_unused(folder, *SUBSET_PARTS)
+    raw = folder.raw_sentences_path
+    for path in (raw, partial_of(raw), progress_of(raw)):
+        path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from knn_seq.corpus import BadPair, SentencePair
 from knn_seq.corpus.pair import TOO_LONG
-from knn_seq.models import PairTokenizer
+from knn_seq.models import PairTokenizer, UnknownToken
 
 UNITS_PER_CHUNK = 2048
 CHUNKS_BEFORE_WORKERS = 12  # processes take seconds to start: a small corpus is done by then
@@ -31,6 +31,13 @@ class TokenChunk(NamedTuple):
     def units(self) -> int:
         """How many pairs these were, good and bad."""
         return len(self.pairs) + len(self.bad)
+
+    def count_unknown(self, unknown: UnknownToken) -> dict[str, int]:
+        """How many tokens of each side are unknown ones."""
+        sides = {"source": (self.sources[0], unknown.source), "target": (self.targets[0], unknown.target)}
+        return {
+            side: int(np.count_nonzero(tokens == token)) for side, (tokens, token) in sides.items() if token is not None
+        }
 
 
 def tokenize(

@@ -72,6 +72,10 @@ class CorpusReader(ABC):
         """What nobody gave and the reader found out, to be recorded with the corpus and compared when it is resumed."""
         return {}
 
+    def why_unknown(self) -> str | None:
+        """For a corpus that brings its own tokens: why many may be unknown, and what to do; None: they are of text."""
+        return None
+
     def content_files(self) -> Sequence[Path]:
         """The files that hold the sentence pairs."""
         return self.paths

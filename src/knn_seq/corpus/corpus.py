@@ -41,6 +41,10 @@ class Corpus:
         """Fields of `ModelSettings` that the corpus tells, where the user gives none."""
         return self.reader.model_options()
 
+    def why_unknown(self) -> str | None:
+        """Why many tokens of the corpus may be unknown and what to do, if it brings its own."""
+        return self.reader.why_unknown()
+
     def identity(self) -> dict[str, Any]:
         """What tells whether this is the same corpus as another time."""
         return {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,8 +12,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotEnoughMemory, NotFound
 from knn_seq.registry import Option, Registry, check_options
+from knn_seq.runtime.memory import MemoryNeed, require_memory
+from knn_seq.runtime.sizes import format_bytes
 from knn_seq.settings import DISTANCE_METRICS
 from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json, write_json
 
@@ -98,13 +100,22 @@ class SearchIndex(ABC):
             seed: Chooses the sample.
             memory: Bytes that training may take.
         """
-        size = min(self.training_size(len(keys)), len(keys))
+        size = wanted = min(self.training_size(len(keys)), len(keys))
         if memory is not None:  # the sample in float32, its transformed copy, and space to work
             size = min(size, max(memory // (TRAINING_COPIES * 4 * self.dimension), 1))
-        if size:
-            # In order, so that a memory map is read from front to back.
-            rows = np.sort(np.random.default_rng(seed).choice(len(keys), size, replace=False, shuffle=False))
+        if not size:
+            return
+        # In order, so that a memory map is read from front to back.
+        rows = np.sort(np.random.default_rng(seed).choice(len(keys), size, replace=False, shuffle=False))
+        try:
             self.train(keys[rows])
+        except InvalidSetting as error:
+            if size == wanted:
+                raise
+            raise NotEnoughMemory(
+                f"The memory to train the index ({format_bytes(memory or 0)}) holds {size:,} of the {wanted:,} keys of "
+                f"its sample, which do not suffice: allow more (--memory-limit), or choose a simpler index. {error}"
+            ) from error
 
     def train(self, sample: Vectors) -> None:
         """Learn from a sample of the keys, (n, dimension), whatever the index has to learn."""
@@ -215,17 +226,18 @@ class SearchIndex(ABC):
             raise DamagedFile(f"{path} is damaged ({size:,} bytes instead of {expected:,}): build the index again.")
         index = cls(**known, **options)
         index.writable = writable
+        require_memory(index._memory_to_load(path), f"The index in {folder}")
         index._load(path)
         index.removed = bool(description.get("removed"))
         return index
 
     @classmethod
-    def delete_external(cls, folder: Path, in_use_by: Path | None = None) -> None:
+    def delete_external(cls, folder: Path, in_use_by: Collection[Path] = ()) -> None:
         """Delete what a saved index stores outside of its folder, before that is deleted.
 
         Args:
             folder: Where it was saved.
-            in_use_by: The folder of another index: what that one stores is not deleted.
+            in_use_by: The folders of other indexes: what those store is not deleted.
         """
         return  # nearly all store everything in their folder
 
@@ -333,6 +345,10 @@ class SearchIndex(ABC):
     @abstractmethod
     def _save(self, path: Path) -> None:
         """Write everything into one file."""
+
+    def _memory_to_load(self, path: Path) -> MemoryNeed:
+        """What `_load` takes at the least."""
+        return MemoryNeed(path.stat().st_size)
 
     @abstractmethod
     def _load(self, path: Path) -> None:

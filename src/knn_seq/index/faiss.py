@@ -31,8 +31,10 @@ from knn_seq.index.faiss_library.stored_keys import KeyRanker, ranked_by_cosine
 from knn_seq.index.faiss_library.training import least_sample, train
 from knn_seq.index.recipe import MANY_LISTS, REFINE_KEYS, default_recipe, training_size
 from knn_seq.registry import Option
+from knn_seq.runtime.memory import MemoryNeed, available_memory, lack_of_memory
 from knn_seq.storage.atomic import disk_errors
 
+SPARE_SHARE = 0.25  # of free memory: a file that is smaller can be read
 MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; such an index is for searching only
 DEFAULT_NPROBE = 32
 # Of many lists: at most 40, those up to 1.7 times as far as the nearest.  These are some 20, and find as much as 32.
@@ -195,7 +197,7 @@ class FaissIndex(SearchIndex):
             return
         least = least_sample(self.index)
         if len(sample) < least:
-            raise KnnSeqError(
+            raise InvalidSetting(
                 f"The recipe '{self.recipe}' needs at least {least:,} keys to be trained, and there are "
                 f"{len(sample):,}: choose a simpler one, such as 'Flat'."
             )
@@ -310,13 +312,22 @@ class FaissIndex(SearchIndex):
         with path.open("wb") as file:  # faiss's own files do not tell when the disk is full at the very end
             faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
 
+    def _memory_to_load(self, path: Path) -> MemoryNeed:
+        lists = path.with_name(LISTS_NAME)
+        size, apart = path.stat().st_size, lists.stat().st_size if lists.exists() else 0
+        mapped = size >= MAPPED_BYTES and not self.writable and self._may_be_mapped
+        return MemoryNeed(0, size) if mapped else MemoryNeed(size, apart)
+
     def _load(self, path: Path) -> None:
         lists_apart = path.with_name(LISTS_NAME).exists()
         self._mapped = lists_apart or (path.stat().st_size >= MAPPED_BYTES and not self.writable)
         try:
             self.index = read_with_lists(path) if lists_apart else self._read(path)
         except (RuntimeError, MemoryError) as error:
-            raise DamagedFile(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from error
+            if lack_of_memory(error) and path.stat().st_size > SPARE_SHARE * available_memory():
+                raise
+            # No cause: out of a damaged file faiss may read that it needs more memory than any machine has.
+            raise DamagedFile(f"faiss cannot read {path} ({_reason(error)}): build the index again.") from None
         if self.index.d != self.dimension:
             raise DamagedFile(f"{path} is of dimension {self.index.d}, not {self.dimension}: build the index again.")
         require_complete_lists(self.index, path)

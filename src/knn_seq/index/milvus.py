@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -193,11 +193,12 @@ class MilvusIndex(SearchIndex):
         self._fresh, self._checked, self._path = self._entries == 0, self._entries == 0, path
 
     @classmethod
-    def delete_external(cls, folder: Path, in_use_by: Path | None = None) -> None:
-        """Drop the collection, unless the index in the folder `in_use_by` has the same."""
-        path, other = folder / cls.file_name, None if in_use_by is None else in_use_by / cls.file_name
+    def delete_external(cls, folder: Path, in_use_by: Collection[Path] = ()) -> None:
+        """Drop the collection, unless an index in one of the folders `in_use_by` has the same."""
+        path = folder / cls.file_name
         facts = _facts(path)
-        if other is not None and other.exists() and _facts(other)["collection"] == facts["collection"]:
+        others = (other for used in in_use_by for other in used.rglob(cls.file_name))
+        if any(_facts(other)["collection"] == facts["collection"] for other in others):
             return
         index = cls(facts["dimension"], facts["metric"], facts["recipe"])
         index._load(path)

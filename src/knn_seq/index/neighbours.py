@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -21,6 +24,7 @@ class Neighbours:
     values: Tensor  # (rows, k) int64: target tokens
     ids: Tensor  # (rows, k) int64: entries of the datastore
     complete: bool = False  # every place is known to hold a real neighbour; False: it has to be looked at
+    counts: Tensor | None = None  # (rows, k) int64: entries that each stands for, 1 in empty places; None: 1 everywhere
 
     @property
     def found(self) -> Tensor:
@@ -34,11 +38,25 @@ class Neighbours:
 
     def rows(self, index: Tensor | slice) -> Neighbours:
         """The neighbours of other rows: row i of the result is row index[i] of this."""
-        return Neighbours(self.distances[index], self.values[index], self.ids[index], self.complete)
+        counts = None if self.counts is None else self.counts[index]
+        return Neighbours(self.distances[index], self.values[index], self.ids[index], self.complete, counts)
 
     def nearest(self, k: int) -> Neighbours:
         """The first k of each row."""
-        return Neighbours(self.distances[:, :k], self.values[:, :k], self.ids[:, :k], self.complete)
+        counts = None if self.counts is None else self.counts[:, :k]
+        return Neighbours(self.distances[:, :k], self.values[:, :k], self.ids[:, :k], self.complete, counts)
+
+    def with_counts(self, counts: NDArray[Any] | None) -> Neighbours:
+        """The same, with how many entries each stands for.
+
+        Args:
+            counts: Of all entries of the datastore, (entries,); None: nothing changes.
+        """
+        if counts is None:
+            return self
+        ids = self.ids.cpu().numpy()
+        of_each = np.where(ids >= 0, np.take(counts, ids, mode="clip"), 1) if len(counts) else np.ones_like(ids)
+        return replace(self, counts=torch.from_numpy(of_each.astype(np.int64)).to(self.ids.device))
 
     def scatter(self, rows: Tensor) -> Neighbours:
         """The neighbours of more rows, of which nothing was found for the others.
@@ -48,7 +66,11 @@ class Neighbours:
         """
         every = Neighbours.none(len(rows), self.ids.shape[1], self.ids.device)
         every.distances[rows], every.values[rows], every.ids[rows] = self.distances, self.values, self.ids
-        return every
+        if self.counts is None:
+            return every
+        counts = torch.ones_like(every.ids)
+        counts[rows] = self.counts
+        return replace(every, counts=counts)
 
     def without(self, dropped: Tensor) -> Neighbours:
         """The neighbours that are not dropped, (rows, k) bool, still nearest first; places at the end become empty."""
@@ -58,11 +80,13 @@ class Neighbours:
             self.distances.gather(1, order).masked_fill(gone, torch.inf),
             self.values.gather(1, order).masked_fill(gone, 0),
             self.ids.gather(1, order).masked_fill(gone, -1),
+            counts=None if self.counts is None else self.counts.gather(1, order).masked_fill(gone, 1),
         )
 
     def to(self, device: torch.device | str) -> Neighbours:
         """The same on another device."""
-        return Neighbours(self.distances.to(device), self.values.to(device), self.ids.to(device), self.complete)
+        counts = None if self.counts is None else self.counts.to(device)
+        return Neighbours(self.distances.to(device), self.values.to(device), self.ids.to(device), self.complete, counts)
 
     @classmethod
     def none(cls, rows: int, k: int, device: torch.device | str = "cpu") -> Neighbours:
@@ -78,4 +102,7 @@ class Neighbours:
             torch.cat([part.values for part in parts]),
             torch.cat([part.ids for part in parts]),
             all(part.complete for part in parts),
+            torch.cat([torch.ones_like(part.ids) if part.counts is None else part.counts for part in parts])
+            if any(part.counts is not None for part in parts)
+            else None,
         )

@@ -4,33 +4,53 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
-from knn_seq.errors import KnnSeqError, NotFound
+from knn_seq.errors import KnnSeqError
 from knn_seq.index.base import INDEXES, SearchIndex
 from knn_seq.storage import DatastoreFolder
+from knn_seq.storage.replacement import delete_unnamed, discard_work, work_folder
 
 log = logging.getLogger(__name__)
 
 
 def open_index(store: DatastoreFolder, name: str | None = None) -> SearchIndex:
     """The index of that name, or the datastore's default one."""
+    return store.open_named(lambda: _open(store, name))
+
+
+def _open(store: DatastoreFolder, name: str | None) -> SearchIndex:
     manifest = store.manifest
     name = name or manifest.default_index
-    if name is None or name not in manifest.indexes:
-        raise NotFound(f"{store.path} has no index '{name}': it has {', '.join(manifest.indexes) or 'none'}.")
-    index = INDEXES.get(manifest.indexes[name].type).load(store.index_folder(name))
+    folder = store.index_folder(str(name))
+    index = INDEXES.get(manifest.indexes[str(name)].type).load(folder)
     if index.needs_keys:
         index.attach_keys(store.keys)
     return index
 
 
-def discard_index(folder: Path, in_use_by: Path | None = None) -> None:
+def delete_unused(store: DatastoreFolder, *finished: str) -> None:
+    """Delete the folders that the manifest does not name; for the holder of the lock.
+
+    Args:
+        store: The datastore.
+        *finished: The names of folders of which no build is to be resumed.
+    """
+    named = store.manifest.folders()
+    discard = partial(discard_index, in_use_by=[store.path / folder for folder in named])
+    delete_unnamed(store.path, named, discard)
+    for name in finished:
+        discard_work(work_folder(store.path, name), discard)
+
+
+def discard_index(folder: Path, in_use_by: Collection[Path] = ()) -> None:
     """Delete a folder with one or more saved indexes, and what they store elsewhere.
 
     Args:
         folder: The folder; it need not be there.
-        in_use_by: The folder of another index: what that one stores elsewhere is not deleted.
+        in_use_by: The folders of other indexes: what those store elsewhere is not deleted.
     """
     known = INDEXES.names()
     for file in sorted(folder.rglob("index.*")):  # an index's file is called after its kind

@@ -15,6 +15,7 @@ from torch import Tensor
 from knn_seq.errors import DamagedFile, InvalidSetting
 from knn_seq.index.base import INDEXES, SearchIndex
 from knn_seq.registry import Option
+from knn_seq.runtime.memory import MemoryNeed
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 BLOCK = 1 << 16  # keys that a product is made with at a time
@@ -202,6 +203,9 @@ class TorchIndex(SearchIndex):
             for part in (1, 0):
                 for block in self._blocks:
                     file.write(block[part].cpu().contiguous().view(torch.uint8).numpy().data)
+
+    def _memory_to_load(self, path: Path) -> MemoryNeed:
+        return MemoryNeed(0, path.stat().st_size)
 
     def _load(self, path: Path) -> None:
         with path.open("rb") as file:

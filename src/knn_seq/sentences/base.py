@@ -35,11 +35,12 @@ SENTENCES: Registry[SentenceSearch] = Registry(SentenceSearch, "sentences", "sen
 
 def absolute_spec(spec: str) -> str:
     """The name of a sentence search with absolute paths, so that it means the same from any folder."""
-    name, _, option = spec.partition(":")
-    path, _, pooling = option.rpartition(":")
-    if os.path.exists(option):
-        return f"{name}:{os.path.abspath(option)}"
-    return f"{name}:{os.path.abspath(path)}:{pooling}" if path and os.path.exists(path) else spec
+    name, _, path = spec.partition(":")
+    behind = ""  # how its vectors are pooled and compared
+    while path and not os.path.exists(path):
+        path, colon, word = path.rpartition(":")
+        behind = f"{colon}{word}{behind}"
+    return f"{name}:{os.path.abspath(path)}{behind}" if path else spec
 
 
 def sentence_search(spec: str, model: Model) -> Any:

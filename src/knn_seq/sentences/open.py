@@ -11,6 +11,10 @@ from knn_seq.storage import DatastoreFolder
 
 def open_sentences(store: DatastoreFolder, model: Model) -> SentenceSearch:
     """The sentence search of a datastore that was prepared for subset search."""
+    return store.open_named(lambda: _open(store, model))
+
+
+def _open(store: DatastoreFolder, model: Model) -> SentenceSearch:
     prepared, folder = store.prepared_subset(), store.sentence_index_folder
     search: SentenceSearch = sentence_search(prepared.sentence_search, model)
     if isinstance(search, VectorSearch):

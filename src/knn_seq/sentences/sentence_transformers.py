@@ -29,7 +29,7 @@ class SentenceTransformersSearch(VectorSearch):
 
     def __init__(self, option: str, model: Model) -> None:
         super().__init__(option, model)
-        if not option:
+        if not self.option:
             raise InvalidSetting(
                 "The sentence search 'sentence-transformers' needs an encoder: write sentence-transformers:NAME."
             )

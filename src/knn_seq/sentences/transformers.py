@@ -24,14 +24,15 @@ class TransformersSearch(VectorSearch):
     """The states of an encoder's last layer: their mean, or that of the first token.
 
     Args:
-        option: NAME, NAME:mean or NAME:first.  Of an encoder-decoder only the encoder is used.
+        option: NAME, NAME:mean or NAME:first, with ":l2" behind or not.  Of an encoder-decoder only the encoder is
+            used.
         model: The translation model, on whose device the encoder runs.
     """
 
     def __init__(self, option: str, model: Model) -> None:
         super().__init__(option, model)
-        name, _, pooling = option.rpartition(":")
-        self.name, self.pooling = (name, pooling) if pooling in POOLINGS else (option, "mean")
+        name, _, pooling = self.option.rpartition(":")
+        self.name, self.pooling = (name, pooling) if pooling in POOLINGS else (self.option, "mean")
         if not self.name:
             raise InvalidSetting(
                 "The sentence search 'transformers' needs an encoder: write transformers:NAME, or "

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from knn_seq.errors import DamagedFile, DiskFull
+from knn_seq.errors import DamagedFile, DiskFull, KnnSeqError
 
 PARTIAL = ".partial"
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def partial_of(path: Path) -> Path:
@@ -34,12 +34,18 @@ def publish(partial: Path, final: Path) -> None:
 
 def publish_folder(partial: Path, final: Path) -> None:
     """Give a written folder its final name, which must be free; the two lie on one disk."""
+    sync_folder(partial)
     with disk_errors(final):
-        for file in partial.iterdir():
-            _fsync(file)
-        _fsync(partial)
         os.rename(partial, final)
         _fsync(final.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when a folder and all in it are on the disk."""
+    with disk_errors(folder):
+        for path in folder.rglob("*"):
+            _fsync(path)
+        _fsync(folder)
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -61,20 +67,37 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of a full disk, a quota or a file-size limit into a `DiskFull`."""
+    """Turn the errors of a full disk, a quota or a file-size limit into a `DiskFull`, whichever library raises them."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
-        number = getattr(error, "errno", None)
-        if number is None:  # HDF5 tells the error number in the text of a RuntimeError
-            match = re.search(r"errno = (\d+)", str(error))
-            number = int(match[1]) if match else None
-        if number not in _FULL:
+    except Exception as error:
+        full = disk_full(error, path)
+        if full is None or full is error:
             raise
-        raise DiskFull(
-            f"The disk is full ({os.strerror(number)}) at {path}: "
-            "what was finished is on the disk; free some space and run the same command again to resume."
-        ) from error
+        raise full from error
+
+
+def disk_full(error: Exception, path: Path | None = None) -> DiskFull | None:
+    """The `DiskFull` that an error stands for; None if it stands for something else.
+
+    Args:
+        error: Of this program, or of any library.
+        path: What was being written, if the error does not name it.
+    """
+    if isinstance(error, KnnSeqError):
+        return error if isinstance(error, DiskFull) else None
+    number = getattr(error, "errno", None)
+    if number is None:  # HDF5, faiss and safetensors tell it in the text of an error of their own
+        text = str(error)
+        match = re.search(r"errno = (\d+)|os error (\d+)|\[Errno (\d+)\]", text)
+        number = int(match[match.lastindex or 0]) if match else next((n for n in _FULL if os.strerror(n) in text), None)
+    if number not in _FULL:
+        return None
+    place = getattr(error, "filename", None) or path
+    return DiskFull(
+        f"The disk is full ({os.strerror(number)}){f' at {place}' if place else ''}: "
+        "what was finished is on the disk; free some space and run the same command again to resume."
+    )
 
 
 def _fsync(path: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from knn_seq.errors import DamagedFile, NotFound
+from knn_seq.runtime.memory import MemoryNeed, require_memory
 from knn_seq.storage.atomic import disk_errors
 
 ALIGNMENT = 64  # bytes: a cache line
@@ -154,5 +155,6 @@ def _reserve(handle: int, size: int) -> None:
 def _map(path: Path, extent: Extent) -> NDArray[Any]:
     if not math.prod(extent.shape):
         return np.empty(extent.shape, extent.dtype)
+    require_memory(MemoryNeed(0, extent.row_bytes * extent.shape[0]), f"The file {path}")
     # A plain array over the map: every slice of np.memmap itself pays for its attributes.
     return np.asarray(np.memmap(path, extent.dtype, "r", extent.offset, extent.shape))

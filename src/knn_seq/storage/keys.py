@@ -77,7 +77,7 @@ class KeyWriter:
                 return writer, writer.progress()
         if shards is not None and shards.exists():
             shutil.rmtree(shards)
-        _progress_path(path).unlink(missing_ok=True)  # first, or a kill would leave it beside a new file
+        progress_of(path).unlink(missing_ok=True)  # first, or a kill would leave it beside a new file
         create_flat(partial_of(path), {name: (shape, dtype)}, {"identity": mark})
         return cls(path, name=name), None
 
@@ -114,7 +114,7 @@ class KeyWriter:
     def checkpoint(self, progress: Mapping[str, Any]) -> None:
         """Bring all keys to the disk, and store the progress in the caller's own terms."""
         self.sync()
-        write_json(_progress_path(self.path), progress)
+        write_json(progress_of(self.path), progress)
 
     def finish(self) -> None:
         """Give the file its final name."""
@@ -122,7 +122,7 @@ class KeyWriter:
         if not self.finished:
             publish(partial_of(self.path), self.path)
             self.finished = True
-        _progress_path(self.path).unlink(missing_ok=True)
+        progress_of(self.path).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file; keys written after the last checkpoint will be written again."""
@@ -156,7 +156,7 @@ class KeyWriter:
 
     def progress(self) -> dict[str, Any] | None:
         """What the last `checkpoint` stored, if there was one."""
-        path = _progress_path(self.path)
+        path = progress_of(self.path)
         return dict(read_json(path)) if path.exists() else None
 
 
@@ -167,5 +167,6 @@ def _all_finite(rows: NDArray[Any]) -> bool:
     return not rows.size or bool((rows.view(np.uint16) & 0x7FFF).max() < 0x7C00)
 
 
-def _progress_path(path: Path) -> Path:
+def progress_of(path: Path) -> Path:
+    """Where the progress of an unfinished file is stored."""
     return path.with_name(f"{path.stem}.progress.json")

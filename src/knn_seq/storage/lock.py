@@ -5,10 +5,12 @@ import fcntl
 import functools
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from knn_seq.errors import KnnSeqError
+from knn_seq.storage.atomic import disk_full
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
@@ -33,7 +35,8 @@ class FolderLock:
             folder.mkdir(parents=True, exist_ok=True)
             self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise KnnSeqError(f"{folder} cannot be written to: {error.strerror}.") from error
+            unwritable = KnnSeqError(f"{folder} cannot be written to: {error.strerror}.")
+            raise disk_full(error) or unwritable from error
         try:
             self._take()
         except OSError as error:
@@ -47,8 +50,9 @@ class FolderLock:
             ) from error
         _release_in_children()
         _held.add(self._handle)
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, f"pid {os.getpid()}".encode(), 0)
+        with suppress(OSError):  # a full disk: the lock holds without it
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, f"pid {os.getpid()}".encode(), 0)
         return self
 
     def _take(self) -> None:

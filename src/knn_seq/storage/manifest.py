@@ -13,11 +13,13 @@ from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 from knn_seq.settings import BuildSettings, DistanceMetric, SearchOptions, SearchSettings, override
 from knn_seq.storage.atomic import read_json, write_json
 from knn_seq.storage.record import Record, require_plain, shown
+from knn_seq.storage.replacement import is_part_folder
 
 MANIFEST_NAME = "datastore.json"
-FORMAT_VERSION = 1
-STEPS = ("text", "keys", "index", "defaults")  # of a build, in their order
+FORMAT_VERSION = 2
+STEPS = ("text", "keys", "index", "defaults", "combiner")  # of a build, in their order
 LONGEST_NAME = 200  # bytes of the name of an index, a folder: file systems allow 255, and its build's name is longer
+LONGEST_VERSION = 10  # bytes behind that name, such as .2
 
 
 @dataclass
@@ -31,6 +33,7 @@ class ModelInfo(Record):
     source_lang: str | None = None
     target_lang: str | None = None
     prompt: str | None = None
+    shown_prompt: str | None = None  # what the model reads, whoever chose it: the user, its tokenizer or a default
     dtype: str = "float32"  # that the keys were computed in
     data: str | None = None  # a fairseq model's folder of dictionaries
 
@@ -64,12 +67,15 @@ class BuildInfo(Record):
     index_options: dict[str, Any] = field(default_factory=dict)
     key_dtype: str = BuildSettings.key_dtype
     strict: bool = BuildSettings.strict
+    allow_unknown: bool = BuildSettings.allow_unknown
     sentence_search: str | None = BuildSettings.sentence_search
     sentence_index_recipe: str = BuildSettings.sentence_index_recipe
     codes: str = BuildSettings.codes
     memory_limit: str | int | None = BuildSettings.memory_limit
     checkpoint_seconds: float = BuildSettings.checkpoint_seconds
     calibration_sentences: int = BuildSettings.calibration_sentences
+    combiner: str = BuildSettings.combiner
+    general: str | None = BuildSettings.general
 
     def check(self, at: str) -> None:
         """See `Record.check`."""
@@ -98,6 +104,13 @@ class IndexInfo(Record):
     entries: int | None = None
     memory: int | None = None  # bytes
     removed: bool = False  # whether entries were taken out
+    folder: str = field(kw_only=True)  # in the datastore's
+
+    def check(self, at: str) -> None:
+        """See `Record.check`."""
+        parent, _, name = self.folder.partition("/")
+        if parent != "index" or not is_file_name(name, LONGEST_NAME + LONGEST_VERSION):
+            raise ValueError(f"'{at}.folder' is {shown(self.folder)}, not a folder in index/")
 
 
 @dataclass
@@ -105,6 +118,11 @@ class SentenceIndexInfo(Record):
     """What finds sentences for subset search."""
 
     type: str  # of an index of sentence vectors, or "lexical"
+    folder: str  # in the datastore's
+
+    def check(self, at: str) -> None:
+        """See `Record.check`."""
+        _check_part(self.folder, "sentences", f"{at}.folder")
 
 
 @dataclass
@@ -117,6 +135,50 @@ class SubsetInfo(Record):
     codes: str
     metric: DistanceMetric
     sentence_index: SentenceIndexInfo
+    codes_folder: str | None = None  # in the datastore's; None: keys are compared as they are
+    vectors_folder: str | None = None  # in the datastore's; None: sentences are found by their words
+
+    def check(self, at: str) -> None:
+        """See `Record.check`."""
+        for part in ("codes", "vectors"):
+            folder = getattr(self, f"{part}_folder")
+            if folder is not None:
+                _check_part(folder, part, f"{at}.{part}_folder")
+
+
+@dataclass
+class CombinerInfo(Record):
+    """A combiner that was trained, and what with."""
+
+    type: str  # its name in the registry
+    file: str  # its weights, in the folder of combiners
+    k: int  # the most neighbours it can weigh
+    metric: DistanceMetric  # of the distances that it was trained with
+    tokens: int = 0  # that it was trained on
+    general_sentences: int = 0  # of other domains among them
+    seed: int = 0
+    log_likelihoods: dict[str, float] = field(default_factory=dict)  # of a held-out token: the model's, and others'
+    skip_file: str | None = None  # the weights of what skips searches, beside its own
+    skip_saves: float = 0.0  # the share of searches
+
+    def check(self, at: str) -> None:
+        """See `Record.check`."""
+        for name in ("file", "skip_file"):
+            file = getattr(self, name)
+            if file is not None and not is_file_name(file):
+                raise ValueError(f"'{at}.{name}' is {shown(file)}, which cannot be the name of a file")
+
+
+@dataclass
+class PruningInfo(Record):
+    """The larger datastore that a pruned one was made from, and how."""
+
+    source: str  # its path
+    fingerprint: str  # of its entries
+    entries: int  # of it
+    method: str
+    keep: float  # the share of its entries that stayed
+    options: dict[str, Any] = field(default_factory=dict)  # of the method
 
 
 @dataclass
@@ -143,9 +205,11 @@ class Manifest(Record):
     counts: Counts = field(default_factory=Counts)
     indexes: dict[str, IndexInfo] = field(default_factory=dict)
     default_index: str | None = None
+    combiners: dict[str, CombinerInfo] = field(default_factory=dict)  # by what they are for: "full/learned"
     subset: SubsetInfo | None = None  # in the file {}, if it is not prepared for subset search
     defaults: StoredSettings = field(default_factory=StoredSettings)
     tuned: dict[str, StoredSettings] = field(default_factory=dict)  # by what they are for: "subset/fixed"
+    pruned: PruningInfo | None = None  # from what; None: it was built from text
     steps: dict[str, StepInfo] = field(kw_only=True)
     created_with: str = __version__
     format_version: int = FORMAT_VERSION
@@ -169,6 +233,11 @@ class Manifest(Record):
                 raise KnnSeqError(
                     f"{folder} was made by a newer knn-seq ({data.get('created_with')}, format {version}): "
                     f"update knn-seq, which is {__version__} here."
+                )
+            if type(version) is int and version < FORMAT_VERSION:
+                raise KnnSeqError(
+                    f"{folder} was made by an older knn-seq ({data.get('created_with')}, format {version}), and "
+                    f"{__version__} reads format {FORMAT_VERSION}: build it again in another folder."
                 )
             return cls.from_dict(data)
         except ValueError as error:
@@ -194,7 +263,7 @@ class Manifest(Record):
             if step not in self.steps:
                 raise ValueError(f"'steps.{step}' is missing")
         for name in self.indexes:
-            if not is_index_name(name):
+            if not is_file_name(name):
                 raise ValueError(f"'indexes' has {name!r}, which cannot be the name of a folder")
         has_index = self.steps["index"].state == "done" or self.default_index is not None
         if has_index and self.default_index not in self.indexes:
@@ -204,15 +273,40 @@ class Manifest(Record):
             with _named_settings(where):
                 override(SearchSettings(), stored)
 
+    def folders(self) -> set[str]:
+        """The folders in use that are replaced, in the datastore's."""
+        named = {index.folder for index in self.indexes.values()}
+        if self.subset:
+            parts = (self.subset.codes_folder, self.subset.vectors_folder, self.subset.sentence_index.folder)
+            named.update(folder for folder in parts if folder is not None)
+        return named
+
+    def combiner_files(self) -> set[str]:
+        """The files of trained combiners in use."""
+        files = (file for info in self.combiners.values() for file in (info.file, info.skip_file))
+        return {file for file in files if file is not None}
+
+    def searched_metric(self, retriever: str, index: str | None) -> DistanceMetric:
+        """What the distances are that a retriever finds with an index, or with the default one."""
+        if retriever == "subset" and self.subset is not None:
+            return self.subset.metric
+        found = self.indexes.get(index or self.default_index or "")
+        return self.build.distance_metric if found is None else found.metric
+
     def unfinished_step(self) -> str | None:
         """The first step of the build that is not done; None if all are."""
         return next((step for step in STEPS if self.steps[step].state != "done"), None)
 
 
-def is_index_name(name: str) -> bool:
-    """Whether an index can be called so: its folder has that name, and must lie where it belongs."""
+def is_file_name(name: str, longest: int = LONGEST_NAME) -> bool:
+    """Whether a file or a folder can be called so: it must lie where it belongs."""
     plain = name.isprintable() and not name.startswith(".") and "/" not in name and "\\" not in name
-    return bool(name) and plain and len(name.encode()) <= LONGEST_NAME
+    return bool(name) and plain and len(name.encode()) <= longest
+
+
+def _check_part(folder: str, part: str, at: str) -> None:
+    if not is_part_folder(folder, part):
+        raise ValueError(f"'{at}' is {shown(folder)}, not a folder such as {part}")
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 from knn_seq.errors import DamagedFile
 from knn_seq.storage.ragged import Ragged, RaggedWriter
 
+ROWS_AT_ONCE = 1 << 20
+FEW_ROWS = 16
 DTYPES = {"source": np.uint8, "target": np.uint8}
 
 
@@ -26,6 +28,20 @@ class TextFile(Sequence[tuple[str, str]]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._sources[index].tobytes().decode(), self._targets[index].tobytes().decode()
+
+    def with_source(self, source: str) -> list[int]:
+        """The numbers of all sentence pairs with this source, without reading the others."""
+        wanted = np.frombuffer(source.encode(), np.uint8)
+        found: list[int] = []
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            rows = start + np.flatnonzero(self._sources.lengths(start, start + ROWS_AT_ONCE) == len(wanted))
+            # The last bytes tell sentences of a domain apart sooner than the first.
+            for place in range(len(wanted) - 1, -1, -1):
+                if len(rows) < FEW_ROWS:
+                    break
+                rows = rows[self._sources.items[self._sources.offsets[rows] + place] == wanted[place]]
+            found += [row for row in rows.tolist() if np.array_equal(self._sources[row], wanted)]
+        return found
 
 
 class TextWriter(RaggedWriter):

@@ -113,8 +113,9 @@ class KeyCodec:
     def save(self, path: Path) -> None:
         """Write what was learned."""
         partial = partial_of(path)
-        with disk_errors(path):
-            faiss.write_index(self.index, str(partial))
+        # faiss's own files do not tell when the disk is full at the very end.
+        with disk_errors(path), partial.open("wb") as file:
+            faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
         publish(partial, path)
 
     def load(self, path: Path) -> None:

@@ -61,6 +61,10 @@ class SubsetIndex:
     @classmethod
     def open(cls, store: DatastoreFolder) -> SubsetIndex:
         """That of a datastore which was prepared for subsets."""
+        return store.open_named(lambda: cls._open(store))
+
+    @classmethod
+    def _open(cls, store: DatastoreFolder) -> SubsetIndex:
         prepared = store.prepared_subset()
         recipe, metric = prepared.codes, prepared.metric
         if recipe == EXACT:

@@ -15,6 +15,7 @@ from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.layers import inverted_lists, on_disk
 
 LISTS_NAME = "lists.ivfdata"
+ID_BYTES = 8  # of an entry
 
 
 def can_stay_on_disk(index: Any) -> bool:
@@ -39,6 +40,7 @@ def merge_on_disk(index: Any, parts: Sequence[Path], lists: Path) -> None:
     for part in opened:
         lists_of_part: Any = inverted_lists(part)
         sources.push_back(lists_of_part.invlists)
+    _require_space(lists, sum(part.ntotal for part in opened) * (ivf.code_size + ID_BYTES))
     merged = faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(lists))
     with _silence():
         total = merged.merge_from_multiple(sources.data(), sources.size())
@@ -49,6 +51,13 @@ def merge_on_disk(index: Any, parts: Sequence[Path], lists: Path) -> None:
     _read_when_needed(ivf)
     ivf.ntotal = total
     faiss.downcast_index(index).ntotal = total
+
+
+def _require_space(path: Path, size: int) -> None:
+    """Raise an `OSError` if the disk is full: a write through a map would kill the process."""
+    with path.open("wb") as file:
+        if size and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
 
 
 def read_with_lists(path: Path) -> Any:
