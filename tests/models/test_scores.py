@@ -17,7 +17,7 @@ from knn_seq.translator import Translator
 
 PADDING = 1
 SOURCES = ["9 10 11 12", "13 14", "20", "30 31 32 33 34"]
-SEARCH = {"k": 6, "temperature": 20.0, "weight": 0.4}
+SEARCH = {"combiner": "fixed", "k": 6, "temperature": 20.0, "weight": 0.4}
 DECODING = {
     "greedy": {"beam_size": 1},
     "beam": {"beam_size": 4},
@@ -37,7 +37,7 @@ def reference_score(translator, translation, **options) -> float:
         retriever, combiner = translator.decoder.retriever(settings), COMBINERS.get(settings.combiner)()
         prepared = retriever.prepare([Source(translation.source, source.tokens)], settings)
         neighbours = retriever.retrieve(keys, torch.zeros(len(keys), dtype=torch.int64), settings, prepared)
-        combination = combiner.combine(combiner_inputs(combiner, keys, neighbours, log_probs), settings)
+        combination = combiner.combine(combiner_inputs(combiner.best_log_probs, keys, neighbours, log_probs), settings)
         total = mix_tokens(target, total, neighbours, combination)
     return float(total.double().sum())
 

@@ -12,6 +12,7 @@ from knn_seq.models.base import (
     Step,
     StepHook,
     TokenPair,
+    UnknownToken,
     as_model,
     load_model,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Step",
     "StepHook",
     "TokenPair",
+    "UnknownToken",
     "as_model",
     "load_model",
 ]

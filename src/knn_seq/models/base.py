@@ -5,12 +5,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
 from knn_seq.registry import Registry
+from knn_seq.runtime.memory import MemoryNeed, require_memory
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 if TYPE_CHECKING:
@@ -68,8 +70,18 @@ class Fingerprint:
     vocabulary: str
 
 
+class UnknownToken(NamedTuple):
+    """The token of each side that stands for what the vocabulary lacks; None where there is none."""
+
+    source: int | None = None
+    target: int | None = None
+
+
 class PairTokenizer(ABC):
     """Text to tokens and back.  It travels to other processes, so it must be picklable."""
+
+    unknown = UnknownToken()
+    prompt: str | None = None  # what a source is written into, with {source} in its place; None: nothing
 
     @abstractmethod
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
@@ -87,6 +99,10 @@ class PairTokenizer(ABC):
     def token(self, token: int) -> str:
         """A token as a person reads it."""
 
+    def why_unknown(self, side: str) -> str:
+        """Why much of a text may be unknown and what to do, for a message about the "source" or "target" side."""
+        return "the text is not what the model was trained to read: check its language, its script and its tokenization"
+
 
 class Model(ABC):
     """A translation model: a tokenizer, keys for sentence pairs, and a search whose steps can be hooked."""
@@ -97,6 +113,11 @@ class Model(ABC):
     architecture: str
     dimension: int  # of a key
     max_length: int | None  # tokens of a source, and of a target, that the model has positions for; None: any number
+
+    @property
+    def source_language(self) -> str | None:
+        """What it translates from, if it knows: "pt", "pt_BR"."""
+        return self.settings.source_lang
 
     @abstractmethod
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:
@@ -138,6 +159,16 @@ class ModelBackend(ABC):
         return []
 
     @classmethod
+    def recognises(cls, folder: Path) -> bool:
+        """Whether a model in a folder that is given without a backend's name is one of these."""
+        return False
+
+    @classmethod
+    def weight_bytes(cls, name: str, settings: ModelSettings) -> int:
+        """What the model's weights take in memory at the least, as far as that can be told before they are loaded."""
+        return os.path.getsize(name) if os.path.isfile(name) else 0
+
+    @classmethod
     @abstractmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:
         """The model of that name; the backend's own name and the colon are cut off."""
@@ -154,7 +185,10 @@ def load_model(settings: ModelSettings) -> Model:
     backend, name = _split(settings.name)
     if backend is None:
         _require_possible_name(name)
-    return MODELS.get(backend or "transformers").load(name, settings)
+        backend = _backend_of(Path(name))
+    kind = MODELS.get(backend)
+    require_memory(MemoryNeed(kind.weight_bytes(name, settings)), f"The model {settings.name}")
+    return kind.load(name, settings)
 
 
 def as_model(model: Any, settings: ModelSettings, tokenizer: Any = None) -> Model:
@@ -179,6 +213,12 @@ def absolute_name(name: str) -> str:
     backend, rest = _split(name)
     rest = os.path.abspath(rest) if os.path.exists(rest) else rest
     return f"{backend}:{rest}" if backend else rest
+
+
+def _backend_of(path: Path) -> str:
+    """The backend whose model a folder holds, or that of hub names."""
+    kinds = MODELS.names() if path.is_dir() else ()
+    return next((name for name in kinds if MODELS.get(name).recognises(path)), "transformers")
 
 
 def _require_possible_name(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
-from knn_seq.models.base import MODELS, Hypothesis, Model, ModelBackend, PairTokenizer, StepHook
+from knn_seq.models.base import MODELS, Hypothesis, Model, ModelBackend, PairTokenizer, StepHook, UnknownToken
 from knn_seq.models.decoding_hook import decoding_hook
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.firefox_network import (
@@ -51,6 +52,7 @@ NEUTRAL = {
     "return_dict_in_generate": False,
     "renormalize_logits": False,
 }
+FLOAT_BYTES = 4  # of a weight, in what the network computes
 SAMPLED_TOKENS = 50  # what Transformers takes where no top_k is given
 
 
@@ -64,6 +66,12 @@ class FirefoxBackend(ModelBackend):
         return installed_pairs()
 
     @classmethod
+    def weight_bytes(cls, name: str, settings: ModelSettings) -> int:
+        """Four bytes for each of the file's, which are numbers of 8 bits nearly all of them."""
+        folder = find_model_folder(name)
+        return sum(FLOAT_BYTES * path.stat().st_size for path in folder.glob("model*.intgemm*.bin"))
+
+    @classmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:
         """Read the folder's network and vocabulary."""
         network, tokenizer = load_firefox(find_model_folder(name))
@@ -73,6 +81,12 @@ class FirefoxBackend(ModelBackend):
 
 class FirefoxModel(EncoderDecoderModel):
     """A network that is loaded, and searches, without Transformers: that alone would take seconds to import."""
+
+    @property
+    def source_language(self) -> str | None:
+        """As its name says: "pt" of firefox:pt-en."""
+        pair = re.fullmatch(r"firefox:(\w+)-\w+", self.settings.name)
+        return pair[1] if pair else super().source_language
 
     def _encoder_output(self, states: Tensor) -> EncoderOutput:
         return EncoderOutput(states)
@@ -128,6 +142,7 @@ class FirefoxSides(PairTokenizer):
 
     def __init__(self, tokenizer: FirefoxTokenizer) -> None:
         self.tokenizer = tokenizer
+        self.unknown = UnknownToken(tokenizer.unknown_token_id, tokenizer.unknown_token_id)
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         """Pieces and the end."""

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
-from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer
+from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer, UnknownToken
 from knn_seq.models.decoder_only import DecoderOnlyModel
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.fingerprint import vocabulary_fingerprint
+from knn_seq.models.prompt import PromptTokenizer, require_source, unknown_token
+from knn_seq.models.weight_files import stored_weights
+from knn_seq.runtime.libraries import require_memory_for_transformers
 from knn_seq.settings import ModelSettings
-
-DEFAULT_PROMPT = "{source_lang}: {source}\n{target_lang}:\n"
-CHAT_PROMPT = "Translate from {source_lang} to {target_lang}. Answer with the translation only.\n\n{source}"
 
 
 @MODELS.register("transformers")
@@ -24,8 +24,14 @@ class TransformersBackend(ModelBackend):
     """Chooses the adapter that fits the checkpoint."""
 
     @classmethod
+    def weight_bytes(cls, name: str, settings: ModelSettings) -> int:
+        """Of the files of a folder, or of a model that was downloaded before, in the dtype that it is to run in."""
+        return stored_weights(name, settings.dtype)
+
+    @classmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:
         """An encoder-decoder or a decoder-only model, as its configuration says."""
+        require_memory_for_transformers()
         import transformers
 
         transformers.utils.logging.disable_progress_bar()  # loading takes a moment; the work behind it has its own bars
@@ -84,11 +90,12 @@ class SidesTokenizer(PairTokenizer):
     def __init__(self, tokenizer: Any, settings: ModelSettings, prefix: Sequence[int], end: int) -> None:
         self.tokenizer, self.prefix, self.end = tokenizer, list(prefix), end
         self.target_side = _target_side(tokenizer)
+        self.unknown = UnknownToken(unknown_token(tokenizer, end), unknown_token(self.target_side, end))
         self.prompt = settings.prompt
         if self.prompt is None and getattr(tokenizer, "supported_language_codes", None) and settings.target_lang:
             self.prompt = ">>" + settings.target_lang + "<< {source}"
         if self.prompt is not None:
-            _check_prompt(self.prompt)
+            require_source(self.prompt)
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokens with the language and the end marked as the model expects it."""
@@ -116,47 +123,6 @@ class SidesTokenizer(PairTokenizer):
     def token(self, token: int) -> str:
         """The vocabulary's own spelling."""
         return str(self.tokenizer.convert_ids_to_tokens(token))
-
-
-class PromptTokenizer(PairTokenizer):
-    """The tokenizer of a decoder-only model: the source is written into a prompt."""
-
-    def __init__(self, tokenizer: Any, settings: ModelSettings) -> None:
-        self.tokenizer = tokenizer
-        self.chat = settings.prompt is None and bool(getattr(tokenizer, "chat_template", None))
-        prompt = settings.prompt or (CHAT_PROMPT if self.chat else DEFAULT_PROMPT)
-        _check_prompt(prompt)
-        self.prompt = prompt.replace("{source_lang}", settings.source_lang or "Source").replace(
-            "{target_lang}", settings.target_lang or "Target"
-        )
-        if tokenizer.eos_token_id is None:
-            raise InvalidSetting(
-                "The model's tokenizer has no end-of-sentence token, so its translations would never end."
-            )
-
-    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        """The prompt for each text."""
-        prompts = [self.prompt.replace("{source}", text) for text in texts]
-        if not self.chat:
-            encoded: list[list[int]] = self.tokenizer(prompts)["input_ids"]
-            return encoded
-        chat: list[list[int]] = self.tokenizer.apply_chat_template(
-            [[{"role": "user", "content": prompt}] for prompt in prompts], add_generation_prompt=True, return_dict=True
-        )["input_ids"]
-        return chat
-
-    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """The text alone, and the end."""
-        encoded = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-        return [[*tokens, self.tokenizer.eos_token_id] for tokens in encoded]
-
-    decode = SidesTokenizer.decode
-    token = SidesTokenizer.token
-
-
-def _check_prompt(prompt: str) -> None:
-    if "{source}" not in prompt:
-        raise InvalidSetting(f"The prompt '{prompt}' has no place for the source: write {{source}} into it.")
 
 
 def _target_side(tokenizer: Any) -> Any:
