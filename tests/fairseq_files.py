@@ -289,3 +289,11 @@ def write_data_bin(folder: Path, pairs: list[tuple[list[int], list[int]]], subse
     for side, language in enumerate(("xx", "yy")):
         write_tokens(folder / f"{subset}.xx-yy.{language}", [pair[side] for pair in pairs])
     return folder
+
+
+def words(pair: tuple[list[int], list[int]]) -> tuple[str, str]:
+    """The text of both sides of a pair of tokens."""
+    source, target = (
+        " ".join(f"{name}{token - 4}" for token in side[:-1]) for name, side in zip("st", pair, strict=True)
+    )
+    return source, target

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fairseq_commands import fairseq, load_network, train
+from fairseq_files import EOS, words, write_data_bin
 
 from knn_seq.datastore import Datastore
 
@@ -59,6 +60,26 @@ def toy(tmp_path_factory):
     models = [train(data, folder / f"model{seed}", seed, epochs) for seed, epochs in ((1, 16), (2, 10))]
     test = [line.split() for line in (folder / "test.xx").read_text().splitlines()]
     return SimpleNamespace(folder=folder, data=data, domain=domain, models=models, test=test)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """Random pairs as a data-bin folder and as text."""
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = np.random.default_rng(5)
+    pairs = [
+        (
+            [*generator.integers(4, 37, generator.integers(3, 8)).tolist(), EOS],
+            [*generator.integers(4, 41, generator.integers(3, 8)).tolist(), EOS],
+        )
+        for _ in range(60)
+    ]
+    write_data_bin(folder / "data-bin", pairs)
+    write_data_bin(folder / "data-bin", pairs[:9], "valid")
+    with open(folder / "train.tsv", "w") as file:
+        for pair in pairs:
+            print(*words(pair), sep="\t", file=file)
+    return folder, pairs
 
 
 @pytest.fixture(scope="session")

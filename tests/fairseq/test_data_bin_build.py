@@ -9,8 +9,8 @@ from fairseq_files import (
     OPTIONS,
     TARGET_WORDS,
     make_weights,
+    words,
     write_checkpoint,
-    write_data_bin,
     write_dictionary,
     write_tokens,
 )
@@ -21,30 +21,6 @@ from knn_seq.errors import InvalidSetting, ModelMismatch
 from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import ModelSettings
 from knn_seq.storage.translation_memory import TranslationMemory
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Random pairs as a data-bin folder and as text."""
-    folder = tmp_path_factory.mktemp("corpus")
-    generator = np.random.default_rng(5)
-    pairs = [
-        (
-            [*generator.integers(4, 37, generator.integers(3, 8)).tolist(), EOS],
-            [*generator.integers(4, 41, generator.integers(3, 8)).tolist(), EOS],
-        )
-        for _ in range(60)
-    ]
-    write_data_bin(folder / "data-bin", pairs)
-    write_data_bin(folder / "data-bin", pairs[:9], "valid")
-    with open(folder / "train.tsv", "w") as file:
-        for pair in pairs:
-            print(*words(pair), sep="\t", file=file)
-    return folder, pairs
-
-
-def words(pair):
-    return tuple(" ".join(f"{name}{token - 4}" for token in side[:-1]) for name, side in zip("st", pair, strict=True))
 
 
 @pytest.mark.parametrize("normalize_before", [False, True])

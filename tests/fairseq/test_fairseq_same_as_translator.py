@@ -8,12 +8,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from fairseq_commands import generate, with_neighbours
+from transformers import AutoModelForSeq2SeqLM
 
 from knn_seq import Datastore, Translator
 from knn_seq.decoding.stored_settings import store_settings, stored_settings
 from knn_seq.explain import explain
-from knn_seq.settings import override
+from knn_seq.fairseq import register_fairseq
+from knn_seq.fairseq.backend import convert
+from knn_seq.models import load_model
+from knn_seq.settings import ModelSettings, override
 
 RETRIEVERS, COMBINERS = ("full", "subset"), ("fixed", "distance")
 
@@ -64,6 +69,17 @@ def test_both_give_the_same(toy, stores, kind, retriever, combiner, index):
         [explanation] = explain(translator, [translation])
         log_probs = [math.log(token.probability) for token in explanation.tokens]
         np.testing.assert_allclose(hypothesis.positions, log_probs, atol=1e-4)
+
+
+def test_a_converted_model_searches_as_fairseq_does(toy, tmp_path):
+    convert(str(toy.models[0]), tmp_path / "out", ModelSettings("", data=str(toy.data)))
+    register_fairseq()
+    network = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
+    tokenizer = load_model(ModelSettings(str(tmp_path / "out"), device="cpu")).tokenizer
+    found = generate(toy.data, toy.models[0])
+    for number, sentence in enumerate(toy.test):
+        output = network.generate(torch.tensor(tokenizer.encode_sources([" ".join(sentence)])))
+        assert tokenizer.decode(output[0, 1:].tolist()) == found[number][0].words
 
 
 def test_without_weight_both_are_the_model_alone(toy, stores):

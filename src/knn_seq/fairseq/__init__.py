@@ -5,6 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def register_fairseq() -> None:
+    """Let `AutoModelForSeq2SeqLM` of Transformers load any folder that `knn-seq convert` wrote."""
+    from knn_seq.fairseq.checkpoint.network import register_fairseq
+
+    register_fairseq()
+
+
 def plugin_folder() -> Path:
     """The folder for fairseq's `--user-dir`.
 

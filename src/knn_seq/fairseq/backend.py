@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,16 @@ class FairseqBackend(ModelBackend):
     """`fairseq:PATH` for a checkpoint, its folder, or a folder that `knn-seq convert` wrote."""
 
     @classmethod
+    def recognises(cls, folder: Path) -> bool:
+        """A folder that `knn-seq convert` wrote: Transformers would load its network, and not its tokenizer."""
+        return is_converted(folder)
+
+    @classmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:
         """Read the network, and the dictionaries and BPE that belong to it."""
         network, tokenizer, prefix, _ = _read(name, settings)
+        # Whoever told the languages, they are the model's: a datastore records them.
+        settings = replace(settings, source_lang=tokenizer.source.language, target_lang=tokenizer.target.language)
         return FairseqModel(network, tokenizer, tokenizer.fingerprint(), settings, [EOS, *prefix])
 
 

@@ -88,14 +88,22 @@ class DataBinReader(CorpusReader):
                 )
 
     def model_options(self) -> dict[str, Any]:
-        """The folder has the model's dictionaries."""
-        return {"data": str(self.folder)}
+        """The folder has the model's dictionaries; languages that were given are the model's, too."""
+        given = {name: self.option_values[name] for name in ("source_lang", "target_lang")}
+        return {"data": str(self.folder), **{name: language for name, language in given.items() if language}}
 
     def inferred(self) -> dict[str, Any]:
         """The languages, and what stands before every source."""
         source, target = self._opened()
         languages = {"source_lang": source.language, "target_lang": target.language}
         return {**languages, "source_prefix": list(self.source_prefix)}
+
+    def why_unknown(self) -> str | None:
+        """What was binarised."""
+        return (
+            "fairseq-preprocess read other text than the model's; binarise text again that is tokenized and split into "
+            "the model's subwords"
+        )
 
     def content_files(self) -> Sequence[Path]:
         """The tokens of each part of the split."""

@@ -8,6 +8,8 @@ from fairseq_files import EOS, OPTIONS, TARGET_WORDS, make_weights, write_checkp
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, FSMTForConditionalGeneration
 
 from knn_seq.cli.main import main
+from knn_seq.fairseq import register_fairseq
+from knn_seq.fairseq.checkpoint.network import fairseq_search
 from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import DecodingSettings, ModelSettings
 
@@ -57,6 +59,7 @@ def test_plain_transformers_loads_an_fsmt_with_its_tokenizer(tmp_path):
     network = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert isinstance(network, FSMTForConditionalGeneration)
+    network.generation_config.forced_eos_token_id = None  # outputs are cut here
     text = "lower lowest low x."
     tokens = tokenizer(text)["input_ids"]
     assert tokens == model.tokenizer.encode_sources([text])[0] == [4, 5, 4, 6, 7, 8, 10, 13, EOS]
@@ -64,6 +67,42 @@ def test_plain_transformers_loads_an_fsmt_with_its_tokenizer(tmp_path):
     generated = network.generate(torch.tensor([tokens]), num_beams=3, max_new_tokens=8, max_length=None)[0, 1:].tolist()
     (best,) = model.generate([tokens], DecodingSettings(beam_size=3, max_length=8))[0]
     assert generated[: len(best.tokens)] == best.tokens
+
+
+@pytest.mark.parametrize(("variant", "scale"), [("fsmt", 4), ("own", -2)])
+def test_plain_transformers_searches_as_fairseq_does(variant, scale, tmp_path):
+    weights = make_weights(OPTIONS | VARIANTS[variant], seed=1)
+    weights["decoder.output_projection.weight"][EOS] *= scale  # so that most outputs end
+    path = write_checkpoint(tmp_path / "checkpoint", VARIANTS[variant], weights)
+    assert main(["convert", f"fairseq:{path}", str(tmp_path / "out")]) == 0
+    register_fairseq()
+    network = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
+    model = load_model(ModelSettings(f"fairseq:{path}", device="cpu"))
+    sources = [[number, 3 * number, 9, EOS] for number in range(4, 12)]
+    ended = 0
+    for source, [best] in zip(sources, model.generate(sources, DecodingSettings(max_length=40)), strict=True):
+        found = network.generate(torch.tensor([source]))[0, 1:].tolist()
+        assert found[-1] == EOS
+        if best.tokens[-1] == EOS:  # else it was cut
+            assert found == best.tokens
+            ended += 1
+    assert ended > 4
+
+
+def test_the_written_search_is_fairseqs_default(tmp_path):
+    config = fairseq_search(positions=1024)
+    assert (config.num_beams, config.early_stopping, config.max_new_tokens) == (5, True, 201)
+    assert fairseq_search(positions=50).max_new_tokens == 50
+
+
+@pytest.mark.parametrize("variant", ["fsmt", "own"])
+def test_a_converted_folder_needs_no_backend_name(variant, tmp_path):
+    path = write_checkpoint(tmp_path / "checkpoint", VARIANTS[variant])
+    assert main(["convert", f"fairseq:{path}", str(tmp_path / "out")]) == 0
+    named, plain = (load_model(ModelSettings(f"{name}{tmp_path / 'out'}", device="cpu")) for name in ("fairseq:", ""))
+    assert type(plain) is type(named)
+    assert plain.fingerprint == named.fingerprint
+    assert plain.tokenizer.encode_sources(["s1 s2"]) == [[5, 6, EOS]]
 
 
 def test_a_converted_multilingual_model_keeps_all_its_languages(tmp_path):

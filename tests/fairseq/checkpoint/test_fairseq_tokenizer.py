@@ -149,7 +149,8 @@ def test_a_dictionary_of_another_size(tmp_path):
 
 def test_languages_that_the_checkpoint_does_not_tell(tmp_path):
     path = write_checkpoint(tmp_path, {"source_lang": None, "target_lang": None})
-    with pytest.raises(KnnSeqError, match="give --source-lang and --target-lang"):
+    write_dictionary(tmp_path / "dict.zz.txt", ["a"])
+    with pytest.raises(KnnSeqError, match="with --data, or --source-lang and --target-lang"):
         load_model(ModelSettings(f"fairseq:{path}"))
     model = load_model(ModelSettings(f"fairseq:{path}", source_lang="xx", target_lang="yy"))
     assert model.tokenizer.encode_sources(["s0 s1"]) == [[4, 5, 2]]

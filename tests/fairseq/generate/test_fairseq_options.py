@@ -67,8 +67,8 @@ def test_settings_are_those_of_a_translator(stores, model, kind, retriever, comb
     assert Translator(stores[kind], model).settings(given)[0] == translator.settings({})[0]
     assert (translator.settings({})[0].k > 100) == (kind == "tuned")
 
-    given |= {"k": 3, "weight": 0.25, "confidence_threshold": 0.9, "on_index_failure": "base"}
-    arguments += ["--knn-k", "3", "--knn-weight", "0.25", "--knn-confidence-threshold", "0.9"]
+    given |= {"k": 3, "weight": 0.25, "skip": "learned", "on_index_failure": "base"}
+    arguments += ["--knn-k", "3", "--knn-weight", "0.25", "--knn-skip", "learned"]
     arguments += ["--knn-on-index-failure", "base"]
     if index is not None and retriever == "full":
         given["index_options"] = {"nprobe": "2"}
@@ -80,6 +80,12 @@ def test_settings_are_those_of_a_translator(stores, model, kind, retriever, comb
 def test_every_search_setting_is_an_option():
     assert {f"knn_{entry.name}" for entry in fields(SearchSettings)} <= OPTIONS.keys()
     assert [name for name, *_ in config_fields()] == list(OPTIONS)
+
+
+def test_searches_are_skipped_as_a_network_says_or_not_at_all(stores, model):
+    with pytest.raises(InvalidSetting, match="Skip must be learned, not always"):
+        plugin_settings(stores["untuned"], model, "--knn-skip", "always")
+    assert plugin_settings(stores["untuned"], model).skip is None
 
 
 def test_another_distance_metric_is_refused(stores):

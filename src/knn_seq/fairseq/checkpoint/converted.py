@@ -11,8 +11,8 @@ from typing import Any
 import transformers
 
 from knn_seq.errors import DamagedFile, InvalidSetting
-from knn_seq.fairseq.checkpoint.folder import OPTIONS_NAME
-from knn_seq.fairseq.checkpoint.network import register_fairseq
+from knn_seq.fairseq.checkpoint.network import fairseq_search, generation_config, register_fairseq
+from knn_seq.fairseq.checkpoint.options import OPTIONS_NAME
 from knn_seq.fairseq.checkpoint.subwords import WORD_END, BytePairs, SentencePieces
 from knn_seq.fairseq.checkpoint.tokenizer import FairseqTokenizer, Side
 
@@ -37,6 +37,8 @@ def save(folder: Path, network: Any, tokenizer: FairseqTokenizer, options: dict[
     folder.mkdir(parents=True, exist_ok=True)
     transformers.utils.logging.disable_progress_bar()
     network.save_pretrained(folder)
+    positions = network.config.max_position_embeddings - bool(tokenizer.languages)  # the language token takes one
+    fairseq_search(positions).save_pretrained(folder)
     written = {name: value for name, value in options.items() if TEXT_OPTIONS.fullmatch(name)}
     if tokenizer.languages:
         written |= {"langs": list(tokenizer.languages), "source_lang": None, "target_lang": None}
@@ -60,6 +62,7 @@ def load(folder: Path) -> tuple[Any, dict[str, Any]]:
         network = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype="auto")
     except (OSError, ValueError, KeyError) as error:
         raise DamagedFile(f"The folder {folder} does not hold a model that can be loaded: {error}") from error
+    network.generation_config = generation_config()
     options: dict[str, Any] = json.loads((folder / OPTIONS_NAME).read_text(encoding="utf-8"))
     return network.eval(), options
 

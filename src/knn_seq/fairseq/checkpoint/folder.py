@@ -6,22 +6,19 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from knn_seq.errors import DamagedFile, InvalidSetting, NotFound
-from knn_seq.fairseq.checkpoint.options import is_multilingual
-from knn_seq.fairseq.checkpoint.subwords import BytePairs, Pretokenized, SentencePieces, Subwords
+from knn_seq.fairseq.checkpoint.options import OPTIONS_NAME, is_multilingual
+from knn_seq.fairseq.checkpoint.subword_files import find_subwords
 from knn_seq.fairseq.checkpoint.tokenizer import FairseqTokenizer, Moses, Side
 from knn_seq.fairseq.dictionary import Dictionary
 from knn_seq.settings import ModelSettings
 
-OPTIONS_NAME = "fairseq.json"  # options beside a checkpoint that count more than those inside it
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt")
-CODES = ("bpecodes", "bpe.codes", "codes", "code", "bpe.{language}", "codes.{language}", "code.{language}")
-PIECES = ("{language}.model", "*.{language}.model", "*{language}.model", "*.model")
 TOKENIZERS = (None, "space", "moses")
-BPE = {None: None, "subword_nmt": BytePairs, "fastbpe": BytePairs, "sentencepiece": SentencePieces}
 LANGUAGE_TOKENS = {"multilingual": "__{}__", "mbart": "[{}]"}
 
 
@@ -63,9 +60,10 @@ def find_tokenizer(
     """
     folders = list(_folders(options, folder, settings))
     tokens = language_tokens(options, folders) if is_multilingual(options) else {}
+    told = _languages_of_files(folders, rows)
     sides = []
     for side, size in zip(("source", "target"), rows, strict=True):
-        language = _language(side, options, settings, folders, list(tokens))
+        language = _language(side, options, settings, told, list(tokens))
         path = _find_dictionary(side, language, options, folders)
         dictionary = Dictionary.read(path)
         if tokens and len(dictionary) != size:
@@ -75,7 +73,9 @@ def find_tokenizer(
                 f"{path} has {len(dictionary):,} symbols and the model's {side} side embeds {size:,}: "
                 "put the dictionary that it was trained with beside the checkpoint."
             )
-        sides.append(Side(language, dictionary, _subwords(side, language, options, folders), _words(language, options)))
+        sides.append(
+            Side(language, dictionary, find_subwords(side, language, options, folders), _words(language, options))
+        )
     source, target = sides
     before = {"src": source.language, "tgt": target.language}.get(options.get("encoder_langtok") or "")
     source_prefix = [source.dictionary.number(tokens[before])] if tokens and before else []
@@ -119,7 +119,7 @@ def _folders(options: dict[str, Any], folder: Path, settings: ModelSettings) -> 
 
 
 def _language(
-    side: str, options: dict[str, Any], settings: ModelSettings, folders: list[Path], known: list[str]
+    side: str, options: dict[str, Any], settings: ModelSettings, told: dict[str, str], known: list[str]
 ) -> str:
     chosen = getattr(settings, f"{side}_lang")
     if known:
@@ -134,16 +134,26 @@ def _language(
     own = options.get(f"{side}_lang")
     if own and chosen and own != chosen:
         raise InvalidSetting(f"The {side} language of the model {settings.name} is {own}, not {chosen}.")
-    if own or chosen:
-        return str(own or chosen)
-    for folder in folders:
-        names = [re.search(r"\.([^.-]+)-([^.-]+)\.", path.name) for path in folder.glob("*.*-*.*")]
-        pairs = {match.groups() for match in names if match}
-        if len(pairs) == 1:
-            return str(pairs.pop()[0 if side == "source" else 1])
+    if own or chosen or side in told:
+        return str(own or chosen or told[side])
     raise InvalidSetting(
-        f"The checkpoint {settings.name} does not tell its languages: give --source-lang and --target-lang."
+        f"Neither the checkpoint {settings.name} nor the files with it tell its languages: give the data-bin folder of "
+        "its training with --data, or --source-lang and --target-lang."
     )
+
+
+def _languages_of_files(folders: list[Path], rows: tuple[int, int]) -> dict[str, str]:
+    """The languages, as far as the binarised text and the dictionaries of one folder tell them by name and size."""
+    for folder in folders:
+        dictionaries = {path.name.split(".")[1]: path for path in sorted(folder.glob("dict.?*.txt"))}
+        names = (re.search(r"\.([^.-]+)-([^.-]+)\.", path.name) for path in folder.glob("*.*-*.*"))
+        pairs = {match.groups() for match in names if match and dictionaries.keys() >= set(match.groups())}
+        if not pairs and len(dictionaries) == 2:
+            sizes = {language: len(Dictionary.read(path)) for language, path in dictionaries.items()}
+            pairs = {pair for pair in permutations(sizes) if tuple(sizes[language] for language in pair) == rows}
+        if len(pairs) == 1:
+            return dict(zip(("source", "target"), pairs.pop(), strict=True))
+    return {}
 
 
 def _find_dictionary(side: str, language: str, options: dict[str, Any], folders: list[Path]) -> Path:
@@ -157,32 +167,6 @@ def _find_dictionary(side: str, language: str, options: dict[str, Any], folders:
         f"The dictionary dict.{language}.txt was not found in {' nor in '.join(map(str, folders))}: "
         "put it beside the checkpoint, or give its folder with --data."
     )
-
-
-def _subwords(side: str, language: str, options: dict[str, Any], folders: list[Path]) -> Subwords:
-    """The BPE that the options name or that lies beside the checkpoint."""
-    name = options.get("bpe")
-    if name not in BPE:
-        raise InvalidSetting(f"The option 'bpe' ({name}) of the checkpoint is not supported.")
-    for option, kind in (("bpe_codes", BytePairs), ("sentencepiece_model", SentencePieces)):
-        given = options.get(option)
-        if isinstance(given, str) and given and BPE[name] in (None, kind):
-            for path in (Path(given), *(folder / Path(given).name for folder in folders)):
-                if path.is_file():
-                    return kind(path)
-    for folder in folders:
-        if BPE[name] in (None, BytePairs):
-            for pattern in CODES:
-                if (path := folder / pattern.format(language=language)).is_file():
-                    return BytePairs(path)
-        if BPE[name] in (None, SentencePieces):
-            for pattern in PIECES:
-                files = sorted(folder.glob(pattern.format(language=language)))
-                if len(files) == 1:
-                    return SentencePieces(files[0])
-    if name is not None:
-        raise NotFound(f"The {name} file of the {side} side was not found: put it beside the checkpoint.")
-    return Pretokenized()
 
 
 def _words(language: str, options: dict[str, Any]) -> Moses | None:

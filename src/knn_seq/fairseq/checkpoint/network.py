@@ -16,6 +16,7 @@ from knn_seq.fairseq.checkpoint.options import Architecture, architecture_of
 from knn_seq.fairseq.checkpoint.reading import Checkpoint
 from knn_seq.fairseq.dictionary import BOS, EOS, PAD
 
+MOST_TOKENS = 200  # of an output before its end, fairseq's default
 SHARED = "decoder.embed_tokens.weight"
 PROJECTION = "decoder.output_projection.weight"
 FSMT_PREFIX = "model."  # before the names that are otherwise fairseq's own
@@ -31,7 +32,7 @@ _OLD_NORMS = {
 
 
 def register_fairseq() -> None:
-    """Let the Auto classes of Transformers load what `save_pretrained` of our network wrote."""
+    """Let the Auto classes of Transformers load what `save_pretrained` of our own network wrote."""
     AutoConfig.register(FairseqConfig.model_type, FairseqConfig, exist_ok=True)
     AutoModelForSeq2SeqLM.register(FairseqConfig, FairseqForTranslation, exist_ok=True)
 
@@ -69,8 +70,21 @@ def fits_fsmt(config: FairseqConfig, architecture: Architecture) -> bool:
     )
 
 
+def fairseq_search(positions: int) -> GenerationConfig:
+    """The search that fairseq does by default: five beams until there are five outputs, or one has 200 tokens.
+
+    Args:
+        positions: Tokens that the decoder can read.
+    """
+    config = generation_config()
+    config.update(
+        num_beams=5, early_stopping=True, max_new_tokens=min(MOST_TOKENS + 1, positions), forced_eos_token_id=EOS
+    )
+    return config
+
+
 def generation_config() -> GenerationConfig:
-    """What fairseq's own search does by default: no padding in an output, and no output without a token."""
+    """What fairseq's search does whatever its options: no padding in an output, and no output without a token."""
     return GenerationConfig(
         bos_token_id=BOS,
         pad_token_id=PAD,

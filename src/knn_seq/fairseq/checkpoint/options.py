@@ -8,6 +8,7 @@ from typing import Any
 
 from knn_seq.errors import InvalidSetting
 
+OPTIONS_NAME = "fairseq.json"  # options beside a checkpoint that count more than those inside it
 DEFAULT_POSITIONS = 1024
 ACTIVATIONS = ("relu", "gelu")
 TASKS = (None, "translation", "translation_multi_simple_epoch")

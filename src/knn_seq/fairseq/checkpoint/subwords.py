@@ -10,6 +10,7 @@ from pathlib import Path
 import sentencepiece
 
 from knn_seq.errors import DamagedFile
+from knn_seq.fairseq.checkpoint.options import OPTIONS_NAME
 from knn_seq.fairseq.dictionary import CONTINUED, join_pieces
 
 WORD_END = "</w>"
@@ -29,9 +30,24 @@ class Subwords(ABC):
     def join(self, pieces: Sequence[str]) -> str:
         """The text of pieces."""
 
+    def why_unknown(self) -> str:
+        """Why much of a text may be unknown and what to do, for a message."""
+        return (
+            f"check that {self.path} belongs to the model, and that the text is in its language and tokenized as its "
+            f'training text was ("tokenizer": "moses" in {OPTIONS_NAME} does it as Moses does)'
+        )
+
 
 class Pretokenized(Subwords):
-    """The text holds the pieces, parted by spaces; "@@" marks those that another one continues."""
+    """The text holds the pieces, parted by spaces; "@@" marks those that another one continues.
+
+    Args:
+        names: The file names under which subword codes were looked for ...
+        folders: ... in these folders.
+    """
+
+    def __init__(self, names: Sequence[str] = (), folders: Sequence[Path] = ()) -> None:
+        self.names, self.folders = tuple(names), tuple(folders)
 
     def split(self, text: str) -> list[str]:
         """What is between the spaces."""
@@ -40,6 +56,14 @@ class Pretokenized(Subwords):
     def join(self, pieces: Sequence[str]) -> str:
         """The words."""
         return join_pieces(pieces, word_starts=False)
+
+    def why_unknown(self) -> str:
+        """Where codes were looked for."""
+        return (
+            f"no subword codes were found in {' or '.join(map(str, self.folders))} (looked for "
+            f"{', '.join(self.names)}), so the text was taken as tokens with spaces between them; put the model's "
+            f"codes there under one of these names, name them in {OPTIONS_NAME}, or give text that is split already"
+        )
 
 
 class BytePairs(Subwords):

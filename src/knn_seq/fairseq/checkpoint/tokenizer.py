@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from knn_seq.fairseq.checkpoint.subwords import Subwords
-from knn_seq.fairseq.dictionary import Dictionary
-from knn_seq.models.base import PairTokenizer
+from knn_seq.fairseq.dictionary import UNK, Dictionary
+from knn_seq.models.base import PairTokenizer, UnknownToken
 from knn_seq.models.fingerprint import vocabulary_fingerprint
 
 
@@ -82,6 +82,8 @@ class FairseqTokenizer(PairTokenizer):
         languages: All languages of a multilingual model.
     """
 
+    unknown = UnknownToken(UNK, UNK)
+
     def __init__(
         self, source: Side, target: Side, source_prefix: Sequence[int] = (), languages: Sequence[str] = ()
     ) -> None:
@@ -104,6 +106,10 @@ class FairseqTokenizer(PairTokenizer):
         """The dictionary's symbol."""
         symbols = self.target.dictionary.symbols
         return symbols[token] if 0 <= token < len(symbols) else ""
+
+    def why_unknown(self, side: str) -> str:
+        """Which file that side's subwords are of, or where one was looked for."""
+        return (self.source if side == "source" else self.target).subwords.why_unknown()
 
     def fingerprint(self) -> str:
         """A hash of both dictionaries."""

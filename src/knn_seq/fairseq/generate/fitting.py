@@ -29,8 +29,9 @@ def require_fitting(store: Datastore, model: FairseqNetwork, vocabulary: str) ->
         return
     number = int(np.argmax(store.values.lengths() > 0))
     first, last = store.values.offsets[number : number + 2]
-    pair = TokenPair(store.sources[number].tolist(), store.values[number].tolist())
-    keys, computed = store.keys[first:last].astype(np.float32), model.keys([pair]).float().cpu().numpy()
+    pair = TokenPair(store.sources[number].tolist(), store.targets[number].tolist())
+    positions = store.locate(np.arange(first, last))[1]
+    keys, computed = store.keys[first:last].astype(np.float32), model.keys([pair])[positions].float().cpu().numpy()
     if keys.shape != computed.shape:
         raise _misfit(store, f"keys have {keys.shape[1]} dimensions there and {computed.shape[1]} here")
     if not np.linalg.norm(keys - computed) <= LARGEST_ERROR * np.linalg.norm(keys):  # not: NaN is an error too

@@ -28,9 +28,11 @@ OPTIONS = {
     "knn_weight": Option(float, "of the neighbours, 0 to 1; 0 is fairseq alone"),
     "knn_retriever": Option(str, "full, subset, or one of an installed package"),
     "knn_subset_size": Option(int, "sentences that subset searches in"),
-    "knn_combiner": Option(str, "fixed, distance, or one of an installed package"),
+    "knn_combiner": Option(
+        str, "fixed, distance, a trained one (learned, adaptive, robust, kster), or one of an installed package"
+    ),
     "knn_index": Option(str, "one of the datastore's indexes"),
-    "knn_confidence_threshold": Option(float, "don't search where p_MT of a token is at least this"),
+    "knn_skip": Option(str, "learned: don't search where neighbours are unlikely to change anything"),
     "knn_on_index_failure": Option(str, "an index on a server does not answer: error, or base, which is fairseq alone"),
     "knn_index_options": Option(str, "of the index: name=value, with commas between"),
     "knn_retriever_options": Option(str, "of the retriever: name=value, with commas between"),
