@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict, TypeVar, get_args
 from knn_seq.errors import InvalidSetting
 
 INDEX_FAILURE = ("error", "base")
+SKIP = ("learned",)
 DistanceMetric = Literal["l2", "ip", "cosine"]
 DISTANCE_METRICS: tuple[str, ...] = get_args(DistanceMetric)
 LARGEST_K = 1 << 16  # neighbours of a query; more would only fill the memory
@@ -55,6 +56,7 @@ class BuildSettings:
     shard_tokens: int | None = None  # target tokens of a shard, the unit that workers share; None: chosen by size
     max_length: int = 512  # tokens of one side; longer pairs are left out
     strict: bool = False  # stop at the first bad sentence pair instead of counting it
+    allow_unknown: bool = False  # build even if much of the text is unknown to the model's vocabulary
     engine: str = "local"  # who does the work: local, ray, or one of an installed package
     workers: int | None = None  # processes of the engine; None: one a core that tokenize, on Ray one a GPU or node
     ray_address: str | None = None  # of a Ray cluster, "auto" for the one here; None: one is started on this machine
@@ -67,7 +69,9 @@ class BuildSettings:
     codes: str = "auto"  # of keys for subset search, such as "OPQ64,PQ64"; "auto": chosen by size
     memory_limit: str | int | None = None  # that building the index may take, such as "8GB"; None: half of what is free
     checkpoint_seconds: float = 15.0  # how much work a kill may cost
-    calibration_sentences: int = 256  # sentences held out in turn to choose k, temperature and weight; 0: none
+    calibration_sentences: int = 768  # held out in turn to choose settings and to train the combiner; 0: neither
+    combiner: str = "learned"  # what is trained for the datastore and used by default; "fixed": nothing is trained
+    general: str | None = None  # a file of sentences of other domains, for training; None: the package's, if it has any
 
     def __post_init__(self) -> None:
         _require(self.workers is None or self.workers >= 1, "workers must be at least 1", self.workers)
@@ -97,6 +101,7 @@ class BuildOptions(TypedDict, total=False):
     shard_tokens: int | None
     max_length: int | None
     strict: bool | None
+    allow_unknown: bool | None
     engine: str | None
     workers: int | None
     ray_address: str | None
@@ -110,6 +115,8 @@ class BuildOptions(TypedDict, total=False):
     memory_limit: str | int | None
     checkpoint_seconds: float | None
     calibration_sentences: int | None
+    combiner: str | None
+    general: str | None
 
 
 class ModelAndBuildOptions(ModelOptions, BuildOptions):
@@ -127,7 +134,7 @@ class SearchSettings:
     k: int = 16
     temperature: float = 100.0
     weight: float = 0.5  # interpolation weight: the largest λ that the combiner may give to neighbours; 0: model alone
-    confidence_threshold: float | None = None  # where p_MT of a token reaches it, nothing is searched; None: always
+    skip: str | None = None  # "learned": don't search where neighbours are unlikely to change anything; None: always
     retriever_options: Mapping[str, Any] = field(default_factory=dict)  # those that the retriever declares
     combiner_options: Mapping[str, Any] = field(default_factory=dict)  # those that the combiner declares
     index_options: Mapping[str, Any] = field(default_factory=dict)  # those that the index declares, such as nprobe
@@ -144,11 +151,7 @@ class SearchSettings:
             self.temperature,
         )
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
-        _require(
-            self.confidence_threshold is None or 0 < self.confidence_threshold <= 1,
-            "the confidence threshold must lie between 0 and 1",
-            self.confidence_threshold,
-        )
+        _require(self.skip in (None, *SKIP), f"skip must be {' or '.join(SKIP)}", self.skip)
         _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)
         _require(
             self.on_index_failure is None or self.on_index_failure in INDEX_FAILURE,
@@ -167,7 +170,7 @@ class SearchOptions(TypedDict, total=False):
     k: int | None
     temperature: float | None
     weight: float | None
-    confidence_threshold: float | None
+    skip: str | None
     retriever_options: Mapping[str, Any] | None
     combiner_options: Mapping[str, Any] | None
     index_options: Mapping[str, Any] | None

@@ -31,7 +31,9 @@ def cases(draw):
         ids.append(list(range(found)) + [-1] * (k - found))
     numbers = torch.tensor(ids)
     complete = bool((numbers >= 0).all()) and draw(st.booleans())  # nobody has to say so
-    neighbours = Neighbours(torch.tensor(distances), torch.tensor(values), numbers, complete)
+    counts = torch.tensor(draw(st.lists(st.integers(1, 40), min_size=rows * k, max_size=rows * k))).view(rows, k)
+    counts = counts.masked_fill(numbers < 0, 1) if draw(st.booleans()) else None
+    neighbours = Neighbours(torch.tensor(distances), torch.tensor(values), numbers, complete, counts)
     logits = draw(
         st.lists(st.lists(st.floats(-9, 9), min_size=VOCABULARY, max_size=VOCABULARY), min_size=rows, max_size=rows)
     )
@@ -43,7 +45,7 @@ def cases(draw):
 def mixed(name, log_probs, neighbours, **settings):
     """log p of the vocabulary, as decoding computes it."""
     combiner = COMBINERS.get(name)()
-    inputs = combiner_inputs(combiner, torch.zeros(len(log_probs), 3), neighbours, log_probs)
+    inputs = combiner_inputs(combiner.best_log_probs, torch.zeros(len(log_probs), 3), neighbours, log_probs)
     return mix_vocabulary(log_probs.clone(), neighbours, combiner.combine(inputs, SearchSettings(**settings)))
 
 
@@ -58,7 +60,8 @@ def slow_mixture(combiner, log_probs, neighbours, row, temperature, weight):
     if not found:
         return p_mt
     distances = neighbours.distances[row].double().numpy()
-    kernel = {i: math.exp(-(distances[i] - distances[found[0]]) / temperature) for i in found}
+    counts = [1] * len(distances) if neighbours.counts is None else neighbours.counts[row].tolist()
+    kernel = {i: counts[i] * math.exp(-(distances[i] - distances[found[0]]) / temperature) for i in found}
     p_knn = np.zeros(VOCABULARY)
     for i in found:
         p_knn[neighbours.values[row, i]] += kernel[i] / sum(kernel.values())
@@ -82,7 +85,7 @@ def test_a_token_has_the_probability_that_it_has_in_the_vocabulary(combiner, cas
     log_probs, neighbours, temperature, weight = case
     settings = SearchSettings(temperature=temperature, weight=weight)
     opened = COMBINERS.get(combiner)()
-    inputs = combiner_inputs(opened, torch.zeros(len(log_probs), 3), neighbours, log_probs)
+    inputs = combiner_inputs(opened.best_log_probs, torch.zeros(len(log_probs), 3), neighbours, log_probs)
     tokens = torch.full((len(log_probs),), token)
     got = mix_tokens(tokens, log_probs[:, token].double(), neighbours, opened.combine(inputs, settings))
     for row, value in enumerate(got.exp().tolist()):

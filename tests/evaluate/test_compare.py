@@ -98,12 +98,12 @@ def test_changed_tokens_are_those_of_a_slow_loop(comparison, translator, number_
 
 def test_the_table_has_a_line_for_each_system(comparison):
     *lines, bleu_line, chrf_line = comparison.table().splitlines()
-    heading = "system BLEU p chrF p tokens/s range x base model search combination changed"
+    heading = "system BLEU p chrF p tokens/s range x base model search combine changed stored repeated"
     assert " ".join(lines[0].split()) == heading
     assert bleu_line == f"BLEU: {comparison.signatures['BLEU']}"
     assert chrf_line == f"chrF: {comparison.signatures['chrF']}"
     assert len({len(line) for line in lines}) == 1
-    assert max(map(len, lines)) <= 110
+    assert max(map(len, lines)) <= 120
     base, copying, mixed = (line.split() for line in lines[1:])
     system = comparison.systems[0]
     assert base == [
@@ -112,12 +112,13 @@ def test_the_table_has_a_line_for_each_system(comparison):
         f"{system.scores['chrF'].value:.2f}",
         f"{system.tokens_per_second:,.0f}",
         system.speed_range,
-        *("1.00", "100%", "0%", "0%", "0.0%"),
+        *("1.00", "100%", "0%", "0%", "0.0%", "0/30", "0"),
     ]
     assert len(copying) == len(mixed) == len(base) + 2
     assert copying[4] == "<0.001"
     assert re.fullmatch(r"<0\.001|[01]\.\d{3}", mixed[2])
-    assert mixed[-1] == f"{comparison.systems[2].changed:.1%}"
+    assert mixed[-3] == f"{comparison.systems[2].changed:.1%}"
+    assert mixed[-2:] == [str(comparison.systems[2].stored), str(sum(comparison.systems[2].repetitions))]
 
 
 def test_json_holds_figures_and_texts(comparison, number_store, seen):
@@ -137,6 +138,8 @@ def test_json_holds_figures_and_texts(comparison, number_store, seen):
         assert got["speeds"] == pytest.approx(system.speeds, abs=0.1)
         assert got.get("datastore") == (str(number_store.path) if system.name != "base" else None)
         assert sum(got["shares"].values()) == pytest.approx(1, abs=1e-3)
+        assert got["stored"] == {"reproduced": system.stored.reproduced, "sentences": 30}
+        assert got["repeated"] == sum(system.repetitions)
         assert got["changed"] == pytest.approx(system.changed, abs=1e-4)
         assert (got["name"], got["settings"]) == (system.name, system.settings)
 
@@ -172,7 +175,7 @@ def test_systems_take_turns_and_each_piece_gives_a_speed(translator, seen, monke
         "steady": SystemSetup(steady, {"weight": 0.0}),
         "varying": SystemSetup(varying, {"k": 1, "temperature": 1.0, "weight": 1.0}),
     }
-    comparison = compare(translator, sources, references, setups, ("chrf",))
+    comparison = compare(translator, sources, references, setups, ("chrf",), stored=0)
     assert clock.order == [steady, varying] * 4  # the first to warm up
     for each in (steady, varying):
         pieces = each.calls[1:]
@@ -192,7 +195,7 @@ def test_systems_take_turns_and_each_piece_gives_a_speed(translator, seen, monke
 @pytest.mark.parametrize(("sentences", "pieces"), [(1, 1), (2, 2), (7, 3), (30, 3), (40, 5), (90, 5)])
 def test_nothing_is_translated_twice(translator, seen, sentences, pieces):
     sources, references = ((side * 3)[:sentences] for side in seen)
-    [system] = compare(translator, sources, references, {"base": {"weight": 0.0, "max_length": 2}}, ()).systems
+    [system] = compare(translator, sources, references, {"base": {"weight": 0.0, "max_length": 2}}, (), 0).systems
     assert len(system.speeds) == pieces
     assert len(system.translations) == sentences
 

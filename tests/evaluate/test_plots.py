@@ -91,7 +91,20 @@ def test_what_is_worse_than_the_model_alone_has_the_same_colour():
     ],
 )
 def test_surfaces_of_any_shape_are_drawn(shape):
-    assert "temperature" in texts(plots.surface_figure(tuning(**shape)))
+    one_temperature = len(shape.get("temperatures", (1, 2))) == 1
+    axes = plots.surface_figure(tuning(**shape)).axes[0]
+    assert axes.get_xlabel() == ("weight" if one_temperature else "temperature")
+
+
+def test_a_combiner_with_its_own_temperature_has_a_line_over_the_weights():
+    data = tuning(temperatures=(5.0,), best=(1, 0, 1))
+    line, _ = plots.surface_figure(data).axes
+    gains = np.array(data["surface"]["log_likelihood"])[1, 0] - data["base_log_likelihood"]
+    weights = data["surface"]["weight"]
+    assert any(np.allclose(each.get_xydata(), np.stack([weights, gains], axis=1)) for each in line.lines[1:2])
+    [marker] = [each for each in line.lines if each.get_gid() == "chosen"]
+    assert marker.get_xydata().tolist() == [[weights[1], gains[1]]]
+    assert not line.collections
 
 
 def test_a_surface_without_any_gain_is_drawn():

@@ -62,6 +62,31 @@ def test_the_table_has_every_system(number_comparison, reader):
         assert system.speed_range in cells
         for score in system.scores.values():
             assert f"{score.value:.1f}" in cells
+        assert f" {system.stored} {sum(system.repetitions)} " in f"{cells} "
+    assert {"Stored", "Repeated"} <= set(rows)
+
+
+def test_without_stored_sources_there_is_no_such_column(number_comparison, tmp_path):
+    systems = [replace(system, stored=None) for system in number_comparison.systems]
+    write_report(tmp_path / "report.html", replace(number_comparison, systems=systems), "Numbers")
+    assert "Stored" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_combiner_with_its_own_temperature_is_shown_without_one(number_store, number_comparison, tmp_path):
+    """Among the settings that were tuned, and among those to do it again."""
+    store = Datastore(shutil.copytree(number_store.path, tmp_path / "store"))
+    translator = Translator(store, model=number_comparison.systems[0].translator.model, beam_size=1, max_length=8)
+    translator.train(k=4, sentences=20, general=[])
+    surface = {**TUNING["surface"], "temperature": [100.0], "log_likelihood": [[[-2.5, -1.5]]] * 2}
+    tuning = {**TUNING, "combiner": "learned", "surface": surface, "chosen": {**TUNING["chosen"], "temperature": 100.0}}
+    (store.path / "tuning.json").write_text(json.dumps({"full/learned": tuning}))
+    systems = {"base": {"weight": 0.0}, "learned": {"combiner": "learned"}}
+    compared = compare(translator, number_comparison.sources[:4], number_comparison.references[:4], systems, stored=2)
+    write_report(tmp_path / "report.html", compared, "Numbers")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "temperature" not in page.replace("sampling_temperature", "").lower()
+    recipe = json.loads(PageReader(page).texts("pre")[0])
+    assert recipe["systems"]["learned"]["combiner"] == "learned"
 
 
 def test_helped_and_hurt_are_the_right_sentences(number_comparison, reader):
@@ -101,6 +126,7 @@ def test_evidence_of_a_word(number_store, reader):
     assert len(cards) == len(words) > 0
     for card, word in zip(cards, words, strict=True):
         assert card.split()[0] == word
+        assert re.search(r"λ 0\.\d\d: nearest at [\d.]+ \([\d.]+ of the usual distance\), \d+% agree", card), card
     targets = {target for _, target in number_store.texts}
     assert reader.texts("span", "target")
     assert set(reader.texts("span", "target")) <= targets
@@ -188,8 +214,9 @@ def test_a_translation_memory(number_store, number_corpus, tmp_path):
 
 def test_nothing_that_comes_from_text_comes_alive(number_store, number_corpus, tmp_path):
     corpus = tmp_path / "evil.tsv"
+    options = {"index_recipe": "Flat", "combiner": "fixed", "allow_unknown": True}
     corpus.write_text("".join(f"{EVIL} {line.rstrip()} {EVIL}\n" for line in number_corpus.open()))
-    store = Datastore.build(tmp_path / "store", number_store.model_settings.name, corpus, index_recipe="Flat")
+    store = Datastore.build(tmp_path / "store", number_store.model_settings.name, corpus, **options)
     translator = Translator(store, beam_size=1, max_length=12)
     sources, references = zip(*(store.texts[i] for i in range(12)), strict=True)
     systems = {"base": {"weight": 0.0}, f'"{EVIL}': {"weight": 0.9, "k": 4, "temperature": 5.0}}

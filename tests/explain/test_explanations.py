@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 import numpy as np
 import pytest
 import torch
+from skipping import skip_path, slow_rule
 from tiny_models import END
 
 from knn_seq import Datastore, Translation, Translator
 from knn_seq.decoding.step import combiner_inputs
 from knn_seq.explain import changed_tokens, explain, to_dicts
+from knn_seq.explain.reasons import agreement
 from knn_seq.index import Neighbours
 from knn_seq.likelihood import predictions
 from knn_seq.models import TokenPair
@@ -23,6 +26,14 @@ def subset_store(tmp_path_factory, save_model, number_corpus):
     path = tmp_path_factory.mktemp("explained") / "store"
     options = {"index_recipe": "Flat", "sentence_search": "encoder", "codes": "Flat", "calibration_sentences": 0}
     return Datastore.build(path, save_model(), number_corpus, **options)
+
+
+@pytest.fixture(scope="module")
+def learned_translator(tmp_path_factory, save_model, number_corpus):
+    """With a combiner that was trained by the build, whether it is better than fixed settings or not."""
+    path = tmp_path_factory.mktemp("learned") / "store"
+    store = Datastore.build(path, save_model(), number_corpus, index_recipe="Flat")
+    return Translator(store, combiner="learned", k=6, max_length=12)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +56,7 @@ def slow_reference(translator, translation, search):
     [source], _ = translator.read([translation.source])
     retriever, combiner = translator.decoder.retriever(search), translator.decoder.combiner(search)
     prepared = retriever.prepare([source], search)
+    needed = slow_rule(skip_path(translator.store)) if search.skip else None
     rows = []
     for step, token in enumerate(translation.tokens):
         pair = TokenPair(source.tokens, translation.tokens[: step + 1])
@@ -55,11 +67,12 @@ def slow_reference(translator, translation, search):
         p_model = (p_model / (1 + len(others))).double().numpy()
         choice = int(p_model.argmax())
         found = retriever.retrieve(keys[-1:], torch.zeros(1, dtype=torch.int64), search, prepared)
-        threshold = search.confidence_threshold
-        if search.weight == 0 or (threshold is not None and p_model[choice] >= threshold):
+        if search.weight == 0 or (search.skip and not needed(keys[-1].double().numpy(), math.log(p_model[choice]))):
             found = Neighbours.none(1, search.k)
         p_neighbours = np.zeros(vocabulary)
-        inputs = combiner_inputs(combiner, keys[-1:], found, torch.from_numpy(p_model).float().log().unsqueeze(0))
+        inputs = combiner_inputs(
+            combiner.best_log_probs, keys[-1:], found, torch.from_numpy(p_model).float().log().unsqueeze(0)
+        )
         combination = combiner.combine(inputs, search)
         for value, part in zip(found.values[0].tolist(), combination.probabilities[0].tolist(), strict=True):
             p_neighbours[value] += part
@@ -129,6 +142,54 @@ def test_tokens_are_named_and_all_neighbours_are_there(translators):
             assert neighbour.token == translator.model.tokenizer.token(int(row[neighbour.position]))
 
 
+def test_what_a_weight_depends_on_is_told(translators, learned_translator):
+    for translator in (translators["full"], translators["memory"], learned_translator):
+        explanations = explain(translator, translator.translate(SOURCES))
+        for explained in (token for one in explanations for token in one.tokens):
+            mass = defaultdict(float)
+            for neighbour in explained.neighbours:
+                mass[neighbour.token] += neighbour.probability
+            if not mass:
+                assert (explained.nearest_distance, explained.relative_distance, explained.agreement) == (None,) * 3
+                continue
+            shares = [
+                sum(neighbour.token == token for neighbour in explained.neighbours) / len(explained.neighbours)
+                for token, its in mass.items()
+                if its == pytest.approx(max(mass.values()), abs=1e-6)
+            ]
+            assert any(explained.agreement == pytest.approx(share) for share in shares)
+            assert explained.nearest_distance == explained.neighbours[0].distance
+            assert explained.model_certainty >= explained.model_probability
+            if explained.token == explained.model_choice:
+                assert explained.model_certainty == explained.model_probability
+        figures = explanations[0].to_dict(translator.store)["tokens"][0]
+        for name in ("nearest_distance", "agreement", "model_certainty"):
+            assert figures[name] == pytest.approx(getattr(explanations[0].tokens[0], name), rel=1e-5)
+
+
+def test_distances_are_told_in_units_of_a_usual_one_where_that_is_known(translators, learned_translator):
+    shape = learned_translator.decoder.combiner(learned_translator.decoder.settings()).shape
+    [trained] = explain(learned_translator, learned_translator.translate(["5 6 7"]))
+    for token in trained.tokens:
+        assert token.relative_distance == pytest.approx((token.nearest_distance - shape.offset) / shape.scale)
+    median = learned_translator.store.manifest.tuned["full/fixed"]["median_distance"]
+    [fixed] = explain(learned_translator, learned_translator.translate(["5 6 7"]), combiner="fixed")
+    for token in fixed.tokens:
+        assert token.relative_distance == pytest.approx(token.nearest_distance / median)
+    unknown = translators["full"]  # built without a measurement
+    assert {token.relative_distance for token in explain(unknown, unknown.translate(["5"]))[0].tokens} == {None}
+    figures = explain(unknown, unknown.translate(["5"]))[0].to_dict(unknown.store)
+    assert figures["tokens"][0]["relative_distance"] is None
+
+
+def test_agreement_counts_neighbours_of_the_most_probable_value():
+    values = torch.tensor([[7, 7, 9, 9], [3, 0, 5, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
+    ids = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4], [8, -1, -1, -1], [-1, -1, -1, -1]])
+    probabilities = torch.tensor([[0.1, 0.2, 0.6, 0.1], [0.4, 0.3, 0.1, 0.2], [1.0, 0, 0, 0], [0.0, 0, 0, 0]])
+    neighbours = Neighbours(torch.ones(4, 4), values, ids)
+    assert agreement(neighbours, probabilities).tolist() == [0.5, 0.5, 1.0, 0.0]
+
+
 def test_fewer_neighbours_can_be_told_of_without_changing_the_figures(translators):
     translator = translators["full"]
     translations = translator.translate(SOURCES)
@@ -152,39 +213,30 @@ def test_without_weight_all_is_the_models_and_nothing_is_searched(translators, m
     assert changed_tokens(translator, [translation], weight=0) == [[False] * len(translation.tokens)]
 
 
-@pytest.mark.parametrize("name", ["full", "subset", "memory"])
-def test_where_the_model_is_confident_nothing_is_searched(translators, name, monkeypatch):
-    translator = translators[name]
-    translations = translator.translate(SOURCES)
-    choices = [e.model_choice_probability for one in explain(translator, translations, weight=0) for e in one.tokens]
-    middle = len(choices) // 2
-    threshold = float(np.mean(sorted(choices)[middle : middle + 2]))  # between two of them
-    for explanation in explain(translator, translations, confidence_threshold=threshold):
-        search, _ = translator.settings({"confidence_threshold": threshold})
-        for explained, wanted in zip(
-            explanation.tokens, slow_reference(translator, explanation.translation, search), strict=True
-        ):
-            assert explained.probability == pytest.approx(wanted[0], abs=1e-5)
-            assert explained.weight == pytest.approx(wanted[3], abs=1e-5)
-            assert bool(explained.neighbours) == (wanted[3] > 0)
-    asked = [
-        explained.weight > 0
-        for one in explain(translator, translations, confidence_threshold=threshold)
-        for explained in one.tokens
-    ]
-    assert any(asked)
-    assert not all(asked)
-    rows = []
-    kind = type(translator.decoder.retriever(translator.decoder.settings()))
-    search_it = kind.retrieve
-    monkeypatch.setattr(
-        kind, "retrieve", lambda self, keys, *rest: rows.append(len(keys)) or search_it(self, keys, *rest)
+@pytest.mark.parametrize("retriever", ["full", "subset"])
+def test_what_decoding_skipped_has_no_neighbours(skip_store, retriever, monkeypatch):
+    translator = Translator(
+        skip_store, retriever=retriever, combiner="fixed", skip="learned", max_length=12, **SETTINGS
     )
-    explain(translator, translations, confidence_threshold=threshold)
+    translations = translator.translate(SOURCES)
+    search, asked = translator.decoder.settings(), []
+    for explanation in explain(translator, translations):
+        wanted = slow_reference(translator, explanation.translation, search)
+        for explained, (p, _, _, weight, *_) in zip(explanation.tokens, wanted, strict=True):
+            assert explained.probability == pytest.approx(p, abs=1e-5)
+            assert explained.weight == pytest.approx(weight, abs=1e-5)
+            assert bool(explained.neighbours) == (weight > 0)
+            asked.append(weight > 0)
+        own = sum(math.log(explained.probability) for explained in explanation.tokens)
+        assert explanation.translation.score == pytest.approx(own, abs=1e-3)
+    assert set(asked) == {True, False}
+    rows, kind = [], type(translator.decoder.retriever(search))
+    retrieve = kind.retrieve
+    monkeypatch.setattr(
+        kind, "retrieve", lambda self, keys, *rest: rows.append(len(keys)) or retrieve(self, keys, *rest)
+    )
+    explain(translator, translations)
     assert sum(rows) == sum(asked)
-    rows.clear()
-    explain(translator, translations, confidence_threshold=min(choices) / 2)
-    assert not rows
 
 
 @pytest.mark.parametrize("name", ["full", "subset", "memory"])

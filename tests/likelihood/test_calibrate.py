@@ -70,9 +70,8 @@ def store(tmp_path_factory, save_model):
             lines.append(f"{' '.join(map(str, [*source, ending]))}\t{' '.join(map(str, [*target, ending]))}\n")
     folder = tmp_path_factory.mktemp("calibration")
     (folder / "train.tsv").write_text("".join(lines))
-    return Datastore.build(
-        folder / "store", save_model(), folder / "train.tsv", index_recipe="Flat", calibration_sentences=SENTENCES
-    )
+    options = {"index_recipe": "Flat", "calibration_sentences": SENTENCES, "combiner": "fixed"}
+    return Datastore.build(folder / "store", save_model(), folder / "train.tsv", **options)
 
 
 @pytest.mark.parametrize("combiner", ["fixed", "distance"])

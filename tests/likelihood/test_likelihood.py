@@ -37,26 +37,23 @@ def random_predictions(seed, tokens=50, k=8, empty=0.3):
     right = log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
     best = log_probs.max(dim=1)
     queries = torch.randn(tokens, 4, generator=generator)
-    inputs = combiner_inputs(COMBINERS.get("fixed")(), queries, neighbours, log_probs)
+    inputs = combiner_inputs(0, queries, neighbours, log_probs)
     return Predictions(inputs, targets, right, best.indices, best.values), log_probs
 
 
 @settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 10**6), name=st.sampled_from(["fixed", "distance"]), threshold=st.sampled_from([None, 0.6]))
-def test_every_point_is_the_mixture_of_decoding(seed, name, threshold):
+@given(seed=st.integers(0, 10**6), name=st.sampled_from(["fixed", "distance"]))
+def test_every_point_is_the_mixture_of_decoding(seed, name):
     predictions, log_probs = random_predictions(seed)
     combiner = COMBINERS.get(name)()
     grid = Grid((1, 3, 8), (2.0, 30.0), (0.1, 0.5, 1.0))
-    [found] = log_likelihoods(predictions, combiner, grid, confidence_threshold=threshold)
+    [found] = log_likelihoods(predictions, combiner, grid)
     for i, k in enumerate(grid.k):
         for j, temperature in enumerate(grid.temperatures):
             for n, weight in enumerate(grid.weights):
                 chosen = SearchSettings(k=k, temperature=temperature, weight=weight)
                 inputs = predictions.inputs.nearest(k)
                 mixture = mix_vocabulary(log_probs.clone(), inputs.neighbours, combiner.combine(inputs, chosen))
-                if threshold is not None:
-                    confident = log_probs.exp().amax(dim=1) >= threshold
-                    mixture[confident] = log_probs[confident]
                 own = mixture.gather(1, predictions.targets.unsqueeze(1)).double().mean()
                 assert found[i, j, n].item() == pytest.approx(own.item(), abs=1e-5)
 
@@ -64,9 +61,9 @@ def test_every_point_is_the_mixture_of_decoding(seed, name, threshold):
 def test_blocks_make_no_difference(monkeypatch):
     predictions, _ = random_predictions(3)
     grid, combiner = Grid((2, 8), (5.0, 50.0), (0.3, 0.6)), COMBINERS.get("fixed")()
-    at_once = log_likelihoods(predictions, combiner, grid, (0.0, 0.05), confidence_threshold=0.7)
+    at_once = log_likelihoods(predictions, combiner, grid, (0.0, 0.05))
     monkeypatch.setattr(surface, "BLOCK", 7)
-    in_blocks = log_likelihoods(predictions, combiner, grid, (0.0, 0.05), confidence_threshold=0.7)
+    in_blocks = log_likelihoods(predictions, combiner, grid, (0.0, 0.05))
     torch.testing.assert_close(in_blocks, at_once)
 
 

@@ -17,6 +17,7 @@ from knn_seq.explain import explain
 from knn_seq.models import Source, load_model
 from knn_seq.retrieve.full import FullRetriever
 from knn_seq.retrieve.subset import SubsetRetriever
+from knn_seq.sentences.open import open_sentences
 from knn_seq.sentences.whitening import Whitening
 from knn_seq.settings import BuildSettings, SearchSettings
 from knn_seq.storage import DatastoreFolder
@@ -79,7 +80,7 @@ def test_only_the_most_similar_sentences_are_searched(prepared, model, codes):
     retriever = SubsetRetriever.open(store, model, settings)
     subsets = retriever.prepare(read(model, SOURCES), settings)
     vectors = torch.nn.functional.normalize(model.sentence_vectors([s.tokens for s in read(model, SOURCES)]), dim=1)
-    vectors = Whitening.load(store.path / "whitening.h5").apply(vectors)
+    vectors = Whitening.load(store.whitening_path).apply(vectors)
     similar = (vectors @ torch.from_numpy(store.sentence_vectors.astype(np.float32)).T).topk(5).indices
     queries = torch.from_numpy(store.keys[:5].astype(np.float32))
     found = retriever.retrieve(queries, torch.arange(5), settings, subsets)
@@ -87,6 +88,18 @@ def test_only_the_most_similar_sentences_are_searched(prepared, model, codes):
         sentences, _ = store.locate(found.ids[row])
         assert set(sentences[sentences >= 0]) == set(similar[row].tolist())
         assert found.found[row].sum() == sum(len(store.values[s]) for s in similar[row].tolist())
+
+
+def test_plain_distances_find_the_sentences_of_the_published_method(prepared, model):
+    store, whitened = prepared("encoder:l2"), prepared("encoder")
+    sources = read(model, SOURCES)
+    states = model.sentence_vectors([source.tokens for source in sources])
+    stored = model.sentence_vectors([source.tolist() for source in store.sources])
+    np.testing.assert_allclose(store.sentence_vectors, stored.numpy(), atol=2e-3)  # as they are, in float16
+    nearest = torch.cdist(states, torch.from_numpy(store.sentence_vectors.astype(np.float32))).argsort()[:, :5]
+    found, others = (open_sentences(each, model).nearest(sources, 5) for each in (store, whitened))
+    np.testing.assert_array_equal(found, nearest.numpy())
+    assert (found != others).any()
 
 
 @pytest.mark.parametrize("sentences", ["encoder", "bm25"])
@@ -153,11 +166,11 @@ def test_another_preparation_replaces_the_first(prepared, number_store, model, t
     wanted = BuildSettings(sentence_search="tfidf", codes="PQ16x4")
     assert prepare_subset(path, model, wanted)
     assert not prepare_subset(path, model, wanted)
-    assert not (path / "sentences.h5").exists()
+    assert not list(path.rglob("sentences.h5"))
     assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
     assert prepare_subset(path, model, BuildSettings(sentence_search="encoder", sentence_index_recipe="torch"))
     assert DatastoreFolder(path).prepared_subset().sentence_index.type == "torch"
-    assert not (path / "codes.h5").exists()
+    assert not list(path.rglob("codes.h5"))
     assert Translator(path, retriever="subset", subset_size=4).translate(["5 6 7"])
 
 

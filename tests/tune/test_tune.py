@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +13,11 @@ from tiny_models import END
 
 from knn_seq import Datastore, KnnSeqError, Translator
 from knn_seq.decoding import stored_settings
+from knn_seq.metrics.bleu import bleu
 from knn_seq.models import TokenPair
-from knn_seq.settings import SearchSettings
+from knn_seq.settings import SearchSettings, with_value
 from knn_seq.tune import tune
 from knn_seq.tune.candidates import FLOORS, candidates
-from knn_seq.tune.run import THRESHOLD_COST, THRESHOLDS
 
 
 class Pair(NamedTuple):
@@ -26,7 +25,6 @@ class Pair(NamedTuple):
     target: str
 
 
-FIELDS = {"k": "k", "temperatures": "temperature", "weights": "weight"}
 DEV = [Pair("5 6 7", "8 9 10 11"), Pair("12 13", "14 15 16 17"), Pair("18", "19 20 21 22")]
 WRONG = 50  # no token of the dev set
 
@@ -44,7 +42,7 @@ def made_by_hand(tmp_path_factory, save_model):
     helped = [token != END and number % 2 == 0 for number, token in enumerate(tokens)]
     written = [written_for(token, good) for token, good in zip(tokens, helped, strict=True)]
     (folder / "train.tsv").write_text("".join(f"5\t{' '.join(map(str, words))}\n" for words in written))
-    plain = Datastore.build(folder / "plain", save_model(), folder / "train.tsv", index_recipe="Flat")
+    plain = Datastore.build(folder / "plain", save_model(), folder / "train.tsv", index_recipe="Flat", combiner="fixed")
     model = Translator(plain, device="cpu").model
     encode = model.tokenizer.encode_sources
     queries = model.keys([TokenPair(*map(list, encode([pair.source, pair.target]))) for pair in DEV]).numpy()
@@ -124,7 +122,13 @@ def test_candidates_are_likely_and_not_all_the_same():
 
 def test_subset_sizes_are_tuned_together(tmp_path, save_model, number_corpus):
     store = Datastore.build(
-        tmp_path / "store", save_model(), number_corpus, index_recipe="Flat", sentence_search="bm25", codes="Flat"
+        tmp_path / "store",
+        save_model(),
+        number_corpus,
+        index_recipe="Flat",
+        sentence_search="bm25",
+        codes="Flat",
+        combiner="fixed",
     )
     translator = Translator(store, device="cpu", beam_size=1, max_length=12)
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:8]]
@@ -144,36 +148,18 @@ def test_subset_sizes_are_tuned_together(tmp_path, save_model, number_corpus):
     assert other.decoder.settings() == SearchSettings(**{**tuning.chosen, "k": 3})
 
 
-def test_where_the_model_is_confident_nothing_is_searched(number_store, number_corpus):
-    translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
+def test_skipped_searches_count_in_decoding_not_in_the_grid(skip_store, number_corpus):
+    """The grid is of what neighbours can bring; which of them are looked for was trained."""
+    translator = Translator(skip_store, device="cpu", beam_size=1, max_length=12, combiner="fixed")
     pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:6]]
-    tuning = tune(translator, *zip(*pairs, strict=True), find_confidence_threshold=True, confirm=2)
-    *plain, chosen = tuning.rows
-    assert chosen is tuning.best
-    assert "confidence_threshold" in tuning.table()
-    without = next(
-        row
-        for row in plain
-        if replace(row.settings, confidence_threshold=chosen.settings.confidence_threshold) == chosen.settings
-    )
-    own = without.settings
-    place = [getattr(tuning.surfaces[0].grid, name).index(getattr(own, field)) for name, field in FIELDS.items()]
-    costs = []
-    for threshold in THRESHOLDS:
-        limited = tune(translator, *zip(*pairs, strict=True), confidence_threshold=threshold, confirm=1)
-        costs.append(without.log_likelihood - limited.surfaces[0].values[tuple(place)])
-    allowed = THRESHOLD_COST * (without.log_likelihood - tuning.base.log_likelihood)
-    cheap = [threshold for threshold, cost in zip(THRESHOLDS, costs, strict=True) if cost <= allowed]
-    assert cheap[0] == chosen.settings.confidence_threshold > THRESHOLDS[0]
-
-
-def test_no_threshold_is_better_than_a_bad_one(number_store, number_corpus, monkeypatch):
-    translator = Translator(number_store, device="cpu", beam_size=1, max_length=12)
-    pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:4]]
-    monkeypatch.setattr("knn_seq.tune.run.THRESHOLDS", (1e-9,))  # the model alone
-    tuning = tune(translator, *zip(*pairs, strict=True), find_confidence_threshold=True, confirm=2)
-    assert len(tuning.rows) == 2
-    assert tuning.best.settings.confidence_threshold is None
+    plain, skipping = (tune(translator, *zip(*pairs, strict=True), skip=skip, confirm=3) for skip in (None, "learned"))
+    np.testing.assert_allclose(skipping.surfaces[0].values, plain.surfaces[0].values, atol=1e-6)
+    assert skipping.chosen["skip"] == "learned"
+    assert "skip" not in plain.chosen
+    for row in skipping.rows:
+        own = translator.translate([pair.source for pair in pairs], **with_value(row.settings))
+        assert row.score == bleu(own, [pair.target for pair in pairs]).value
+    assert [row.score for row in skipping.rows] != [row.score for row in plain.rows]
 
 
 @pytest.fixture
@@ -243,7 +229,7 @@ def test_a_memory_is_tuned_without_a_datastore(knn_seq, save_model, number_corpu
         *("--confirm", 1, "--beam-size", 1, "--subset-sizes", "2,8", "--max-length", 8, "-q"),
     )
     assert code == 0
-    assert "--temperature" in out
+    assert "combiner fixed" in out
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Neighbours and the model's distribution to one distribution."""
 
-from knn_seq.combine.base import COMBINERS, Combination, Combiner, CombinerInputs
+from knn_seq.combine.base import COMBINERS, Combination, Combiner, CombinerInputs, has_own_temperature
 from knn_seq.combine.mixture import interpolate, mix_tokens, mix_vocabulary, neighbour_probability
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Combination",
     "Combiner",
     "CombinerInputs",
+    "has_own_temperature",
     "interpolate",
     "mix_tokens",
     "mix_vocabulary",

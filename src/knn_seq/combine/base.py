@@ -67,23 +67,28 @@ class Combiner(ABC):
 
     options: ClassVar[Mapping[str, Option]] = {}
     best_log_probs: ClassVar[int] = 0  # how many of the model's largest log-probabilities it looks at
-    largest_temperature: ClassVar[float] = 4.0  # times the median distance, that is worth trying
+    largest_temperature: ClassVar[float | None] = 4.0  # times the median distance, worth trying; None: it has its own
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         defaults = {name: option.default for name, option in self.options.items()}
         owner = f"The combiner {type(self).__name__}"
         self.option_values = {**defaults, **check_options(owner, self.options, options or {})}
 
+    @property
+    def largest_k(self) -> int | None:
+        """The most neighbours that it can weigh; None: any number."""
+        return None
+
     @classmethod
-    def open(cls, store: Any, model: Any, options: Mapping[str, Any]) -> Combiner:
+    def open(cls, store: Any, model: Any, settings: SearchSettings) -> Combiner:
         """The combiner for what is searched and the model that asks; one that keeps a file in the datastore reads it.
 
         Args:
             store: A `DatastoreFolder` or a `TranslationMemory`.
             model: The model.
-            options: What the user gave of the combiner's own options.
+            settings: With which retriever and index it works, and the values of its own options.
         """
-        return cls(options)
+        return cls(settings.combiner_options)
 
     def combine(self, inputs: CombinerInputs, settings: SearchSettings) -> Combination:
         """λ and p_kNN of each row, as they enter the mixture: λ is 0 without neighbours, and always less than 1.
@@ -106,3 +111,8 @@ class Combiner(ABC):
 
 
 COMBINERS: Registry[Combiner] = Registry(Combiner, "combine", "combiner")  # type: ignore[type-abstract]
+
+
+def has_own_temperature(combiner: str) -> bool:
+    """Whether the combiner of that name has a temperature of its own, and none is set."""
+    return COMBINERS.get(combiner).largest_temperature is None

@@ -10,12 +10,16 @@ from knn_seq.settings import SearchSettings
 
 @COMBINERS.register("fixed")
 class FixedCombiner(Combiner):
-    """Vanilla kNN-MT: one temperature, p_kNN(y) ∝ Σ 1[y = v_i]·exp(−d_i/τ), and one interpolation weight λ."""
+    """Vanilla kNN-MT: one temperature, p_kNN(y) ∝ Σ 1[y = v_i]·c_i·exp(−d_i/τ), and one interpolation weight λ.
+
+    c_i, the number of entries that entry i stands for, is 1 unless they were merged.
+    """
 
     def _combine(self, inputs: CombinerInputs, settings: SearchSettings) -> Combination:
         return Combination(1.0, distance_softmax(inputs.neighbours, settings.temperature))
 
 
 def distance_softmax(neighbours: Neighbours, temperature: float) -> Tensor:
-    """The softmax of −d/τ over each row, (rows, k); missing neighbours have none of it."""
-    return torch.softmax(neighbours.distances / -temperature, dim=1)
+    """c·exp(−d/τ) over its sum in each row, (rows, k), c being counts; missing neighbours have none of it."""
+    scores = neighbours.distances / -temperature
+    return torch.softmax(scores if neighbours.counts is None else scores + neighbours.counts.log(), dim=1)

@@ -5,8 +5,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from knn_seq.combine import COMBINERS, Combiner
+from knn_seq.combine import COMBINERS, Combiner, has_own_temperature
 from knn_seq.decoding.outage import Outage
+from knn_seq.decoding.skip import SkipNetwork, open_skip
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.decoding.stored_settings import PARTS, stored_settings
 from knn_seq.models import Model, Source
@@ -37,6 +38,7 @@ class KnnDecoder:
         self.memory_settings = SearchSettings(retriever="memory", combiner="distance")
         self._retrievers: dict[str, Retriever] = {}
         self._combiners: dict[str, Combiner] = {}
+        self._skips: dict[str, SkipNetwork] = {}
         self._outages: defaultdict[str | None, Outage] = defaultdict(Outage)  # of the index of that name
 
     def settings(self, options: Mapping[str, Any] | None = None) -> SearchSettings:
@@ -46,6 +48,9 @@ class KnnDecoder:
             own = self.memory_settings
         else:
             own = stored_settings(self.store, *(given.get(part) for part in PARTS))
+            if given.get("temperature") is not None and has_own_temperature(own.combiner) and not given.get("combiner"):
+                # Who gives a temperature wants a combiner that has one.
+                own = stored_settings(self.store, given.get("retriever"), "fixed", given.get("index"))
         return override(override(own, self.options), options or {})
 
     def retriever(self, settings: SearchSettings) -> Retriever:
@@ -57,11 +62,22 @@ class KnnDecoder:
 
     def combiner(self, settings: SearchSettings) -> Combiner:
         """The combiner that these settings name."""
-        key = json.dumps([settings.combiner, dict(settings.combiner_options)], sort_keys=True)
+        key = _combiner_key(settings)
         if key not in self._combiners:
-            kind = COMBINERS.get(settings.combiner)
-            self._combiners[key] = kind.open(self.store, self.model, settings.combiner_options)
+            self._combiners[key] = COMBINERS.get(settings.combiner).open(self.store, self.model, settings)
         return self._combiners[key]
+
+    def use_combiner(self, settings: SearchSettings, combiner: Combiner, skip: SkipNetwork | None = None) -> None:
+        """Take this combiner, and what skips searches, from now on, where these settings name them."""
+        self._combiners[_combiner_key(settings)] = combiner
+        if skip is not None:
+            self._skips[_combiner_key(settings)] = skip
+
+    def close(self) -> None:
+        """Let go of all retrievers and combiners, with their indexes; they are opened again when they are asked for."""
+        self._retrievers.clear()
+        self._combiners.clear()
+        self._skips.clear()
 
     def batch(
         self, sources: Sequence[Source], settings: SearchSettings, stopwatch: Stopwatch | None = None
@@ -79,4 +95,17 @@ class KnnDecoder:
         retriever = outage.ask(lambda: self.retriever(settings), settings)
         if retriever is None:
             return None
-        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage)
+        skip = self._skip(settings) if settings.skip else None
+        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skip)
+
+    def _skip(self, settings: SearchSettings) -> SkipNetwork:
+        key = _combiner_key(settings)
+        if key not in self._skips:
+            self._skips[key] = open_skip(self.store, settings)
+        return self._skips[key]
+
+
+def _combiner_key(settings: SearchSettings) -> str:
+    """A combiner may depend on who finds its neighbours."""
+    parts = [settings.combiner, settings.retriever, settings.index, dict(settings.combiner_options)]
+    return json.dumps(parts, sort_keys=True)

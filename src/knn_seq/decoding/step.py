@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from knn_seq.combine import Combiner, CombinerInputs, mix_vocabulary
 from knn_seq.decoding.outage import Outage
+from knn_seq.decoding.skip import SkipNetwork
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, Step
 from knn_seq.retrieve import Retriever
@@ -23,10 +23,11 @@ class KnnBatch:
     Args:
         retriever: Finds neighbours.
         combiner: Weighs them.
-        settings: How many neighbours, in how many sentences they are looked for, and where the model needs none.
+        settings: How many neighbours, and in how many sentences they are looked for.
         sources: The sentences of the batch.
         stopwatch: Told what searching and combining take.
         outage: What is known of the index from earlier batches.
+        skip: Says which rows need no search; None: all are searched.
     """
 
     def __init__(
@@ -37,9 +38,10 @@ class KnnBatch:
         sources: Sequence[Source],
         stopwatch: Stopwatch | None = None,
         outage: Outage | None = None,
+        skip: SkipNetwork | None = None,
     ) -> None:
         self.retriever, self.combiner, self.settings = retriever, combiner, settings
-        self.stopwatch, self.outage = stopwatch or Stopwatch(), outage or Outage()
+        self.stopwatch, self.outage, self.skip = stopwatch or Stopwatch(), outage or Outage(), skip
         self._may_repeat = not retriever.on_accelerator  # until all prefixes differ: then those they grow into do too
         with self.stopwatch.timing("search"):
             # In a tuple: what is prepared may be None, and None is no answer.
@@ -49,11 +51,25 @@ class KnnBatch:
         """The mixture's log-probabilities, (rows, vocabulary)."""
         with self.stopwatch.timing("search"):
             finished = None if self.retriever.on_accelerator else step.finished
-            rows = rows_to_search(step.log_probs, self.settings.confidence_threshold, finished)
+            rows = self.rows_to_search(step.queries, step.log_probs, finished)
             neighbours = self.neighbours(step.queries, step.sentences, rows, step.prefixes)
         with self.stopwatch.timing("combination"):
-            inputs = combiner_inputs(self.combiner, step.queries, neighbours, step.log_probs)
+            inputs = combiner_inputs(self.combiner.best_log_probs, step.queries, neighbours, step.log_probs)
             return mix_vocabulary(step.log_probs, neighbours, self.combiner.combine(inputs, self.settings))
+
+    def rows_to_search(self, queries: Tensor, log_probs: Tensor, finished: Tensor | None = None) -> Tensor | None:
+        """The rows whose neighbours are wanted, (rows,) bool; None: all.
+
+        Args:
+            queries: (rows, dimension)
+            log_probs: log p_MT, (rows, n), with the most likely token of each row among the n.
+            finished: Rows that are complete, (rows,) bool.
+        """
+        unfinished = None if finished is None else ~finished
+        if self.skip is None:
+            return unfinished
+        needed = self.skip.needed(queries, log_probs.amax(dim=1))
+        return needed if unfinished is None else needed & unfinished
 
     def neighbours(
         self, queries: Tensor, sentences: Tensor, rows: Tensor | None = None, prefixes: Tensor | None = None
@@ -90,27 +106,20 @@ class KnnBatch:
         return found if of_row is None else found.rows(torch.tensor(of_row, device=queries.device))
 
 
-def rows_to_search(
-    log_probs: Tensor, confidence_threshold: float | None, finished: Tensor | None = None
-) -> Tensor | None:
-    """The rows whose neighbours are wanted, (rows,) bool; None: all.
+def combiner_inputs(best: int, queries: Tensor, neighbours: Neighbours, log_probs: Tensor) -> CombinerInputs:
+    """What a combiner may look at.
 
     Args:
-        log_probs: log p_MT, (rows, n), with the most likely token of each row among the n.
-        confidence_threshold: Where the model gives a token at least this probability it decides alone.
-        finished: Rows that are complete, (rows,) bool.
+        best: How many of the largest log-probabilities.
+        queries: (rows, dimension)
+        neighbours: Those of each row.
+        log_probs: log p_MT of the vocabulary, (rows, vocabulary).
     """
-    unfinished = None if finished is None else ~finished
-    if confidence_threshold is None:
-        return unfinished
-    unconfident = log_probs.amax(dim=1) < math.log(confidence_threshold)
-    return unconfident if unfinished is None else unconfident & unfinished
-
-
-def combiner_inputs(combiner: Combiner, queries: Tensor, neighbours: Neighbours, log_probs: Tensor) -> CombinerInputs:
-    """What a combiner may look at, from log p_MT of the vocabulary, (rows, vocabulary)."""
-    best = log_probs.topk(combiner.best_log_probs, dim=1).values if combiner.best_log_probs else log_probs[:, :0]
-    return CombinerInputs(queries, neighbours, log_probs.gather(1, neighbours.values), best)
+    if best == 1:  # several times faster than to look for more
+        largest = log_probs.amax(dim=1, keepdim=True)
+    else:
+        largest = log_probs.topk(best, dim=1).values if best else log_probs[:, :0]
+    return CombinerInputs(queries, neighbours, log_probs.gather(1, neighbours.values), largest)
 
 
 def distinct_prefixes(sentences: Tensor, prefixes: Tensor) -> tuple[list[int], list[int]]:

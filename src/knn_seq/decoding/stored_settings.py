@@ -9,6 +9,8 @@ from knn_seq.settings import SearchSettings, override, with_value
 from knn_seq.storage import DatastoreFolder, Manifest
 from knn_seq.storage.manifest import StoredSettings
 
+VANILLA = "full/fixed"  # what a build measures, whatever it trains
+NUMBERS = ("k", "temperature", "weight")
 PARTS = ("retriever", "combiner", "index")  # a datastore has settings of its own for each choice of them
 
 
@@ -35,7 +37,10 @@ def stored_settings(
     others = [part for part in PARTS if getattr(named, part) != getattr(defaults, part)]
     dropped: dict[str, Any] = {f"{part}_options": {} for part in others}
     named = replace(named, **dropped)
-    return override(named, manifest.tuned.get(settings_name(named), {}))
+    tuned = manifest.tuned.get(settings_name(named))
+    if tuned is None and named.combiner != defaults.combiner:  # one that learned its own has none for others
+        tuned = cast(StoredSettings, {n: v for n, v in manifest.tuned.get(VANILLA, {}).items() if n in NUMBERS})
+    return override(named, tuned or {})
 
 
 def store_settings(store: DatastoreFolder, settings: SearchSettings, as_default: bool) -> None:
@@ -48,10 +53,21 @@ def store_settings(store: DatastoreFolder, settings: SearchSettings, as_default:
     """
     with store.lock():
         manifest = Manifest.load(store.path)
-        chosen = cast(StoredSettings, with_value(settings))
+        median = manifest.defaults.get("median_distance")
+        measured = {} if median is None else {"median_distance": median}
+        chosen = cast(StoredSettings, {**with_value(settings), **measured})
         manifest.tuned[settings_name(settings)] = chosen
         if as_default:
             before = override(SearchSettings(), manifest.defaults)
             manifest.tuned.setdefault(settings_name(before), manifest.defaults)
             manifest.defaults = chosen
         store.save(manifest)
+
+
+def median_distance(store: DatastoreFolder, settings: SearchSettings) -> float | None:
+    """A usual distance of neighbours that are found with these settings, if one was measured."""
+    manifest = store.manifest
+    tuned = manifest.tuned.get(settings_name(settings), {})
+    # Another index may have another metric.
+    measured = manifest.defaults if settings.index in (None, manifest.defaults.get("index")) else {}
+    return tuned.get("median_distance", measured.get("median_distance"))

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from knn_seq.decoding import Translation
-from knn_seq.errors import KnnSeqError
+from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.evaluate.comparison import Comparison, System
+from knn_seq.evaluate.repetition import new_repetitions
+from knn_seq.evaluate.stored_targets import SENTENCES, StoredTargets, reproduced, stored_sample, stored_targets
 from knn_seq.explain import changed_tokens
 from knn_seq.metrics import METRICS, Metric
 from knn_seq.runtime.progress import Progress
@@ -32,6 +34,8 @@ def compare(
     references: Sequence[str],
     systems: Mapping[str, Mapping[str, Any] | SystemSetup],
     metrics: Sequence[str | Metric] = ("bleu", "chrf"),
+    stored: int = SENTENCES,
+    seed: int = 0,
 ) -> Comparison:
     """Translate the same sentences with each system and score them.
 
@@ -45,7 +49,12 @@ def compare(
         systems: The settings of each system, by name, or its own translator and settings; the first is what the others
             are compared with.
         metrics: Names of metrics, or metrics.
+        stored: How many sources out of its store each system translates as well, to see whether their targets come
+            out as they are there; 0: none.
+        seed: Of the choice of these sources.
     """
+    if stored < 0:
+        raise InvalidSetting(f"The number of stored sources must be at least 0, not {stored}.")
     if not any(source.strip() for source in sources) or not systems:
         raise KnnSeqError("There is nothing to compare: give sentences and systems.")
     if len(sources) != len(references):
@@ -59,11 +68,17 @@ def compare(
         name: each if isinstance(each, SystemSetup) else SystemSetup(translator, each) for name, each in systems.items()
     }
     timed = [turns.system(name) for name, turns in _take_turns(setups, sources).items()]
+    given_back = _given_back(setups, stored, seed) if stored else {}
     translations = {system.name: system.translations for system in timed}
     scores = {metric.name: metric.scores(translations, references, sources) for metric in asked}
     return Comparison(
         [
-            replace(system, scores={metric: of_systems[system.name] for metric, of_systems in scores.items()})
+            replace(
+                system,
+                scores={metric: of_systems[system.name] for metric, of_systems in scores.items()},
+                stored=given_back.get(system.name),
+                repetitions=new_repetitions(system.translations, timed[0].translations),
+            )
             for system in timed
         ],
         sources,
@@ -119,6 +134,19 @@ class _Turns:
             shares={"model": 1 - sum(shares.values()), **shares},
             changed_tokens=changed,
         )
+
+
+def _given_back(setups: Mapping[str, SystemSetup], sentences: int, seed: int) -> dict[str, StoredTargets]:
+    """How much of its store each system gives back; systems with the same store are asked for the same."""
+    targets: dict[int, dict[str, set[str]]] = {}
+    given_back = {}
+    with Progress("stored", len(setups) * sentences, "sentence") as progress:
+        for name, (translator, settings) in setups.items():
+            texts = translator.store.texts
+            if id(texts) not in targets:
+                targets[id(texts)] = stored_targets(texts, stored_sample(texts, sentences, seed))
+            given_back[name] = reproduced(translator, settings, targets[id(texts)], progress.update)
+    return given_back
 
 
 def _take_turns(setups: Mapping[str, SystemSetup], sources: Sequence[str]) -> dict[str, _Turns]:

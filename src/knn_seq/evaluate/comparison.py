@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import Translation
+from knn_seq.evaluate.stored_targets import StoredTargets
 from knn_seq.metrics import Score
 from knn_seq.translator import Translator
 
 PARTS = ("model", "search", "combination")  # of the time that a system takes
+HEADINGS = ("model", "search", "combine")  # of these, in a table that must fit on a screen
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class System:
     shares: dict[str, float]  # of the time that went to model, search and combination; they sum to 1
     # See `changed_tokens` in explain; none for the model alone.
     changed_tokens: list[list[bool]] = field(default_factory=list)
+    stored: StoredTargets | None = None  # that it gives back; None: not measured
+    repetitions: list[bool] = field(default_factory=list)  # which outputs repeat what the first system's do not
 
     @property
     def tokens(self) -> int:
@@ -76,6 +80,8 @@ class System:
             "seconds": round(self.seconds, 3),
             "shares": {part: round(share, 4) for part, share in self.shares.items()},
             "changed": round(self.changed, 4),
+            "stored": None if self.stored is None else asdict(self.stored),
+            "repeated": sum(self.repetitions),
             **self.searched,
             "settings": self.settings,
             "translations": [translation.text for translation in self.translations],
@@ -107,7 +113,9 @@ class Comparison:
 
     def table(self) -> str:
         """For people: a line for each system, and the signatures of the scores."""
-        rows = [["system", *self._metric_headings(), "tokens/s", "range", "x base", *PARTS, "changed"]]
+        rows = [["system", *self._metric_headings(), "tokens/s", "range", "x base", *HEADINGS, "changed"]]
+        measured = any(system.stored is not None for system in self.systems)
+        rows[0] += [*(["stored"] if measured else []), "repeated"]
         for system in self.systems:
             rows.append(
                 [
@@ -118,6 +126,8 @@ class Comparison:
                     f"{system.tokens_per_second / self.systems[0].tokens_per_second:.2f}",
                     *(f"{system.shares[part]:.0%}" for part in PARTS),
                     f"{system.changed:.1%}",
+                    *([str(system.stored or "")] if measured else []),
+                    str(sum(system.repetitions)),
                 ]
             )
         return "\n".join([*_aligned(rows), *(f"{name}: {text}" for name, text in self.signatures.items())])

@@ -30,6 +30,13 @@ PALETTE = {
 SMALL = (4.6, 2.7)  # inches; two stand side by side in the page
 WIDE = (7.6, 2.9)
 PART_COLOURS = dict(zip(PARTS, ("model", "accent", "accent-soft"), strict=True))
+CHOSEN: dict[str, Any] = {  # how the chosen settings are marked
+    "marker": "o",
+    "color": PALETTE["ink"],
+    "markersize": 8,
+    "markerfacecolor": "none",
+    "markeredgewidth": 1.8,
+}
 CHARACTERS = 22  # of a system's name in a figure
 GROUP = 10  # sentences at least behind each point of `length_figure`
 
@@ -210,61 +217,77 @@ def length_figure(sources: Sequence[str], gains: ArrayLike) -> Figure | None:
 def surface_figure(tuning: Mapping[str, Any]) -> Figure:
     """The log-likelihood of a dev set over temperature and weight at the chosen k, and its best at each k.
 
+    A combiner with a temperature of its own has a line over the weights instead.
+
     Args:
         tuning: One entry of a datastore's `tuning.json`: "surface", "chosen" and "base_log_likelihood".
     """
-    from matplotlib.colors import LinearSegmentedColormap, to_rgba
-    from matplotlib.ticker import MaxNLocator
-
     surface, chosen, base = tuning["surface"], tuning["chosen"], tuning["base_log_likelihood"]
     ks, temperatures, weights = (np.array(surface[name], np.float64) for name in ("k", "temperature", "weight"))
     gains = np.array(surface["log_likelihood"], np.float64) - base  # (k, temperatures, weights)
     nearest_k = int(np.abs(ks - chosen["k"]).argmin())
-    figure, [heat, line] = _figure(WIDE, ratios=(2, 1))
-    # One colour that fades out lies well on a white page and on a black one.
-    accent = to_rgba(PALETTE["accent"])
-    fading = LinearSegmentedColormap.from_list("fading", [(*accent[:3], 0.04), (*accent[:3], 0.85)])
-    at_k = gains[nearest_k].T  # (weights, temperatures)
-    best, least = float(np.nanmax(at_k)), float(np.nanmin(at_k))
-    lowest = max(least, 0.0) if best > 0 else least  # what is worse than the model alone is not worth telling apart
-    mesh = heat.pcolormesh(
-        _edges(np.log(temperatures), np.exp), _edges(weights), at_k, cmap=fading, vmin=lowest, vmax=best
-    )
-    mesh.set_gid("heat")
-    if min(at_k.shape) > 1 and best > lowest:
-        levels = [
-            level for level in MaxNLocator(6).tick_values(lowest, best) if max(least, lowest - 1e-9) < level < best
-        ]
-        styles = ["dashed" if abs(level) < 1e-9 else "solid" for level in levels]
-        lines = heat.contour(
-            temperatures, weights, at_k, levels, colors=PALETTE["ink"], linewidths=0.6, linestyles=styles
-        )
-        heat.clabel(lines, fontsize=7, fmt=lambda level: f"{level:.2f}")
-    heat.set_xscale("log")
-    heat.xaxis.set_major_formatter(lambda temperature, _: f"{temperature:g}")
-    heat.set_xlabel("temperature")
-    heat.set_ylabel("weight")
-    _title(heat, f"Gain in log-likelihood a token at k = {chosen['k']}")
-    point = (chosen["temperature"], chosen["weight"])
-    [marker] = heat.plot(*point, "o", color=PALETTE["ink"], markersize=8, markerfacecolor="none", markeredgewidth=1.8)
-    marker.set_gid("chosen")
+    figure, [left, line] = _figure(WIDE, ratios=(2, 1))
+    _title(left, f"Gain in log-likelihood a token at k = {chosen['k']}")
+    if len(temperatures) == 1:
+        _weight_line(left, weights, gains[nearest_k, 0], chosen["weight"])
+    else:
+        _heat_map(left, temperatures, weights, gains[nearest_k].T, (chosen["temperature"], chosen["weight"]))
     by_k = np.nanmax(gains.reshape(len(ks), -1), axis=1)
     line.grid(True, color=PALETTE["rule"], linewidth=0.6)
     line.plot(ks, by_k, "o-", color=PALETTE["accent"], markersize=3.5, linewidth=1.3)
-    line.plot(
-        chosen["k"],
-        by_k[nearest_k],
-        "o",
-        color=PALETTE["ink"],
-        markersize=8,
-        markerfacecolor="none",
-        markeredgewidth=1.8,
-    )
+    line.plot(chosen["k"], by_k[nearest_k], **CHOSEN)
     line.set_xscale("log", base=2)
     line.xaxis.set_major_formatter(lambda k, _: f"{k:g}")
     line.set_xlabel("k")
     _title(line, "Best gain at each k")
     return figure
+
+
+def _weight_line(axes: Axes, weights: NDArray[np.float64], gains: NDArray[np.float64], chosen: float) -> None:
+    """Gains, (weights,), over the weights."""
+    axes.grid(True, color=PALETTE["rule"], linewidth=0.6)
+    axes.axhline(0, color=PALETTE["model"], linewidth=1, linestyle=(0, (2, 2)))
+    axes.plot(weights, gains, "o-", color=PALETTE["accent"], markersize=3.5, linewidth=1.3)
+    [marker] = axes.plot(chosen, gains[np.abs(weights - chosen).argmin()], **CHOSEN)
+    marker.set_gid("chosen")
+    axes.set_xlabel("weight")
+
+
+def _heat_map(
+    axes: Axes,
+    temperatures: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    gains: NDArray[np.float64],
+    chosen: tuple[float, float],
+) -> None:
+    """Gains, (weights, temperatures), as colours and contours."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+    from matplotlib.ticker import MaxNLocator
+
+    # One colour that fades out lies well on a white page and on a black one.
+    accent = to_rgba(PALETTE["accent"])
+    fading = LinearSegmentedColormap.from_list("fading", [(*accent[:3], 0.04), (*accent[:3], 0.85)])
+    best, least = float(np.nanmax(gains)), float(np.nanmin(gains))
+    lowest = max(least, 0.0) if best > 0 else least  # what is worse than the model alone is not worth telling apart
+    mesh = axes.pcolormesh(
+        _edges(np.log(temperatures), np.exp), _edges(weights), gains, cmap=fading, vmin=lowest, vmax=best
+    )
+    mesh.set_gid("heat")
+    if min(gains.shape) > 1 and best > lowest:
+        levels = [
+            level for level in MaxNLocator(6).tick_values(lowest, best) if max(least, lowest - 1e-9) < level < best
+        ]
+        styles = ["dashed" if abs(level) < 1e-9 else "solid" for level in levels]
+        lines = axes.contour(
+            temperatures, weights, gains, levels, colors=PALETTE["ink"], linewidths=0.6, linestyles=styles
+        )
+        axes.clabel(lines, fontsize=7, fmt=lambda level: f"{level:.2f}")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda temperature, _: f"{temperature:g}")
+    axes.set_xlabel("temperature")
+    axes.set_ylabel("weight")
+    [marker] = axes.plot(*chosen, **CHOSEN)
+    marker.set_gid("chosen")
 
 
 def signed(value: float, digits: int) -> str:

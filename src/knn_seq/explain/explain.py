@@ -10,6 +10,7 @@ from torch import Tensor
 from knn_seq.combine import Combination, mix_tokens, neighbour_probability
 from knn_seq.decoding import Translation
 from knn_seq.explain.explanation import Explanation, RetrievedToken, TokenExplanation
+from knn_seq.explain.reasons import UsualDistance, reasons
 from knn_seq.likelihood import Predictions, Reference, predict_batches
 from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder
@@ -50,10 +51,11 @@ def explain(
     settings, _ = translator.settings(options)
     name = cache(translator.model.tokenizer.token)
     explanations = [Explanation(translation, []) for translation in translations]
+    usual = UsualDistance.known(translator.decoder, settings)
     for numbers, predictions in _predictions(translator, translations, settings):
         retrieved = _probabilities(translator, predictions, settings)
         found = _retrieved(predictions, retrieved.combination, translator.store, name, neighbours)
-        tokens = _explained(predictions, retrieved, found, name)
+        tokens = _explained(predictions, retrieved, found, name, usual)
         for number in numbers:
             explanations[number].tokens.extend(islice(tokens, len(translations[number].tokens)))
     return explanations
@@ -112,8 +114,10 @@ def _explained(
     probabilities: Probabilities,
     neighbours: list[list[RetrievedToken]],
     name: Callable[[int], str],
+    usual: UsualDistance | None,
 ) -> Iterator[TokenExplanation]:
     combination = probabilities.combination
+    nearest, relative, agreement = zip(*reasons(predictions.neighbours, combination, usual), strict=True)
     columns = (
         map(name, predictions.targets.tolist()),
         probabilities.mixture.tolist(),
@@ -123,6 +127,10 @@ def _explained(
         map(name, predictions.choices.tolist()),
         probabilities.choice_mixture.tolist(),
         probabilities.changed.tolist(),
+        nearest,
+        relative,
+        agreement,
+        predictions.choice_log_probs.double().exp().tolist(),
         neighbours,
     )
     return (TokenExplanation(*row) for row in zip(*columns, strict=True))

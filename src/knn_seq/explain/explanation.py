@@ -40,6 +40,11 @@ class TokenExplanation:
     model_choice: str  # the token that the model alone holds most likely here
     model_choice_probability: float  # in the mixture
     changed: bool  # neighbours made the token more likely than the model's choice
+    # Why λ is what it is; without neighbours the first three are None.
+    nearest_distance: float | None
+    relative_distance: float | None  # the same in units of a usual distance; None, too, if that is not known
+    agreement: float | None  # the share of all neighbours whose token is the one that they together hold most likely
+    model_certainty: float  # p_MT of the model's choice
     neighbours: list[RetrievedToken]  # nearest first
 
 
@@ -99,6 +104,10 @@ def _token(token: TokenExplanation, texts: Texts) -> dict[str, Any]:
         "weight": _rounded(token.weight),
         "model_choice": token.model_choice,
         "changed": token.changed,
+        "nearest_distance": _rounded(token.nearest_distance),
+        "relative_distance": _rounded(token.relative_distance),
+        "agreement": _rounded(token.agreement),
+        "model_certainty": _rounded(token.model_certainty),
         "neighbours": [
             {
                 "entry": neighbour.entry,
@@ -115,6 +124,6 @@ def _token(token: TokenExplanation, texts: Texts) -> dict[str, Any]:
     }
 
 
-def _rounded(value: float) -> float | None:
+def _rounded(value: float | None) -> float | None:
     """Six significant digits; JSON has no infinity."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

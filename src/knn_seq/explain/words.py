@@ -11,7 +11,7 @@ from typing import NamedTuple
 from knn_seq.models import PairTokenizer
 
 # Scripts that put no space between words: there a word is what a token is.
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 
 class Word(NamedTuple):
@@ -109,4 +109,4 @@ def _is_punctuation(character: str) -> bool:
 
 def _unspaced(text: str, place: int) -> bool:
     """Whether a word may end at this place because its script has no spaces."""
-    return 0 < place < len(text) and all(map(_UNSPACED.match, text[place - 1 : place + 1]))
+    return 0 < place < len(text) and all(map(UNSPACED.match, text[place - 1 : place + 1]))

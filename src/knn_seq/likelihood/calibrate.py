@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knn_seq.combine import Combiner
 from knn_seq.decoding import KnnDecoder
-from knn_seq.likelihood.predictions import Reference, predict
+from knn_seq.likelihood.predictions import Predictions, Reference, predict
 from knn_seq.likelihood.surface import Grid, log_likelihoods, median_distance, temperatures_for
 from knn_seq.models import Source
 from knn_seq.settings import SearchSettings
@@ -50,14 +51,35 @@ def calibrate(
         Fields of `SearchSettings`; none if no token has neighbours.
     """
     references = held_out(decoder, sentences)
-    asked = replace(settings, k=max(k_choices), weight=1.0, confidence_threshold=None)
+    asked = replace(settings, k=max(k_choices), weight=1.0, skip=None)
     made = predict(decoder, references, [asked], label="defaults")
-    if not made or not made[0].neighbours.found.any():
+    if not made:
         return {}
-    predictions = made[0].rows(~made[0].neighbours.empty)
+    return most_likely(made[0], decoder.combiner(settings), settings.combiner, k_choices, floor)
+
+
+def most_likely(
+    predictions: Predictions,
+    combiner: Combiner,
+    name: str,
+    k_choices: Sequence[int] = K_CHOICES,
+    floor: float = 0.0,
+) -> dict[str, Any]:
+    """The settings under which references are most likely; see `calibrate`.
+
+    Args:
+        predictions: What was retrieved, with at least the largest k.
+        combiner: Weighs the neighbours.
+        name: What it is called.
+        k_choices: What k may be, ascending.
+        floor: See `calibrate`.
+    """
+    if not predictions.neighbours.found.any():
+        return {}
+    predictions = predictions.rows(~predictions.neighbours.empty)
     median = median_distance(predictions.neighbours)
-    grid = Grid(k_choices, temperatures_for(settings.combiner, median), WEIGHT_CHOICES)
-    [values] = log_likelihoods(predictions, decoder.combiner(settings), grid, [floor])
+    grid = Grid(k_choices, temperatures_for(name, median), WEIGHT_CHOICES)
+    [values] = log_likelihoods(predictions, combiner, grid, [floor])
     by_k = values.flatten(1).amax(dim=1)
     place = int((by_k >= by_k.max() - ENOUGH).nonzero()[0])  # the smallest k that is good enough
     temperature, weight = divmod(int(values[place].argmax()), len(WEIGHT_CHOICES))
@@ -69,13 +91,13 @@ def calibrate(
     }
 
 
-def held_out(decoder: KnnDecoder, sentences: int) -> list[Reference]:
+def held_out(decoder: KnnDecoder, sentences: int, seed: int = 0) -> list[Reference]:
     """A random sample of what is searched, of those that the model can read completely."""
     store, model = decoder.store, decoder.model
     total = len(store.texts)
     if total < 2:
         return []
-    chosen = np.random.default_rng(0).permutation(total)[:sentences].tolist()
+    chosen = np.random.default_rng(seed).permutation(total)[:sentences].tolist()
     pairs = store.token_pairs(chosen, model.tokenizer)
     enough = sample_size(np.array([len(pair.target) for pair in pairs], np.int64), total)
     return [

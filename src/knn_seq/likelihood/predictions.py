@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knn_seq.combine import CombinerInputs
+from knn_seq.combine import COMBINERS, CombinerInputs
 from knn_seq.decoding import KnnBatch, KnnDecoder
-from knn_seq.decoding.step import combiner_inputs, rows_to_search
+from knn_seq.decoding.step import combiner_inputs
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, TokenPair
 from knn_seq.models.batching import length_batches
@@ -76,6 +76,7 @@ def predict(
     references: Sequence[Reference],
     settings: Sequence[SearchSettings],
     label: str = "likelihood",
+    best_log_probs: int | None = None,
 ) -> list[Predictions]:
     """Read references once under teacher forcing and ask for the neighbours of each of their tokens.
 
@@ -84,13 +85,14 @@ def predict(
         references: The sentences.
         settings: How is searched; predictions are made for each of them, which have the same combiner.
         label: What the progress bar is called.
+        best_log_probs: How many of the model's largest log-probabilities are kept; None: as many as the combiner needs.
 
     Returns:
         The predictions for each of the settings; none at all without references.
     """
     parts: list[list[Predictions]] = [[] for _ in settings]
     with Progress(label, len(references), "sentence") as progress:
-        for numbers, made in predict_batches(decoder, references, settings):
+        for numbers, made in predict_batches(decoder, references, settings, best_log_probs):
             for part, predictions in zip(parts, made, strict=True):
                 part.append(predictions)
             progress.update(len(numbers))
@@ -98,18 +100,21 @@ def predict(
 
 
 def predict_batches(
-    decoder: KnnDecoder, references: Sequence[Reference], settings: Sequence[SearchSettings]
+    decoder: KnnDecoder,
+    references: Sequence[Reference],
+    settings: Sequence[SearchSettings],
+    best_log_probs: int | None = None,
 ) -> Iterator[tuple[list[int], list[Predictions]]]:
     """The same batch by batch, in batches of similar lengths: which references, and their predictions."""
     source_lengths = np.array([len(one.source.tokens) for one in references], np.int64)
     target_lengths = np.array([len(one.target) for one in references], np.int64)
     for batch in length_batches(source_lengths, target_lengths, SCORE_TOKENS):
         numbers = batch.tolist()
-        yield numbers, _predict_batch(decoder, [references[number] for number in numbers], settings)
+        yield numbers, _predict_batch(decoder, [references[number] for number in numbers], settings, best_log_probs)
 
 
 def _predict_batch(
-    decoder: KnnDecoder, batch: list[Reference], settings: Sequence[SearchSettings]
+    decoder: KnnDecoder, batch: list[Reference], settings: Sequence[SearchSettings], best_log_probs: int | None
 ) -> list[Predictions]:
     keys, log_probs = decoder.model.score([TokenPair(one.source.tokens, one.target) for one in batch])
     targets = torch.tensor([token for one in batch for token in one.target], device=log_probs.device)
@@ -117,7 +122,8 @@ def _predict_batch(
     made = []
     for each in settings:
         neighbours = _neighbours(decoder, keys, best.values, batch, each).to(keys.device)
-        inputs = combiner_inputs(decoder.combiner(each), keys, neighbours, log_probs)
+        kept = COMBINERS.get(each.combiner).best_log_probs if best_log_probs is None else best_log_probs
+        inputs = combiner_inputs(kept, keys, neighbours, log_probs)
         of_targets = log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
         made.append(
             Predictions(
@@ -145,8 +151,7 @@ def _neighbours(
     knn: KnnBatch | None = decoder.batch([one.source for one in batch], asked)
     if knn is None:
         return nothing
-    rows = rows_to_search(best_log_probs.unsqueeze(1), settings.confidence_threshold)
-    found = knn.neighbours(queries, sentences, rows)
+    found = knn.neighbours(queries, sentences, knn.rows_to_search(queries, best_log_probs.unsqueeze(1)))
     if not held_out:
         return found
     of_entries = torch.from_numpy(decoder.store.locate(found.ids.cpu().numpy())[0])

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from knn_seq.combine import COMBINERS, Combiner, interpolate, neighbour_probability
-from knn_seq.decoding.step import rows_to_search
 from knn_seq.index import Neighbours
 from knn_seq.likelihood.predictions import Predictions
 from knn_seq.settings import SearchSettings
@@ -35,7 +34,6 @@ def log_likelihoods(
     combiner: Combiner,
     grid: Grid,
     floors: Sequence[float] = (0.0,),
-    confidence_threshold: float | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Tensor:
     """log p of the references, a token, at every point of a grid, exactly as the combiner has it.
@@ -46,14 +44,13 @@ def log_likelihoods(
         grid: The settings.
         floors: Tokens less likely than this count as if they were this likely: a search does not write them anyway, and
             to lift them a little costs certainty where neighbours are right.
-        confidence_threshold: See `SearchSettings.confidence_threshold`.
         on_progress: Called with the number of points that are done.
 
     Returns:
         (floors, k, temperatures, weights) float64
     """
     sums = torch.zeros(len(floors), len(grid.k), len(grid.temperatures), len(grid.weights), dtype=torch.float64)
-    blocks = list(_blocks(predictions, confidence_threshold))
+    blocks = [predictions.rows(slice(start, start + BLOCK)) for start in range(0, len(predictions), BLOCK)]
     weights = torch.tensor(grid.weights, dtype=torch.float64).unsqueeze(1)
     for i, k in enumerate(grid.k):
         for j, temperature in enumerate(grid.temperatures):
@@ -72,14 +69,6 @@ def log_likelihoods(
     return sums / max(len(predictions), 1)
 
 
-def _blocks(predictions: Predictions, confidence_threshold: float | None) -> list[Predictions]:
-    rows = rows_to_search(predictions.choice_log_probs.unsqueeze(1), confidence_threshold)
-    if rows is not None:
-        neighbours = predictions.neighbours.rows(rows).scatter(rows)
-        predictions = replace(predictions, inputs=replace(predictions.inputs, neighbours=neighbours))
-    return [predictions.rows(slice(start, start + BLOCK)) for start in range(0, len(predictions), BLOCK)]
-
-
 def median_distance(neighbours: Neighbours) -> float:
     """A usual distance: what temperatures are measured by."""
     found = neighbours.distances[neighbours.found]
@@ -95,5 +84,7 @@ def temperatures_for(combiner: str, median: float, steps_per_octave: int = 2) ->
         steps_per_octave: How many choices there are between one and its double.
     """
     largest = COMBINERS.get(combiner).largest_temperature
+    if largest is None:
+        return [SearchSettings.temperature]  # any: it has its own
     steps = math.floor(steps_per_octave * math.log2(largest / SMALLEST_TEMPERATURE)) + 1
     return [float(f"{SMALLEST_TEMPERATURE * 2.0 ** (step / steps_per_octave) * median:.3g}") for step in range(steps)]

@@ -21,16 +21,17 @@ class FullRetriever(Retriever):
     Args:
         index: The keys' index; its ids are entries.
         values: The target token of each entry, (entries,) int32.
+        counts: How many entries each stands for, (entries,); None: itself alone.
     """
 
-    def __init__(self, index: SearchIndex, values: NDArray[np.int32]) -> None:
-        self.index, self.values = index, values
+    def __init__(self, index: SearchIndex, values: NDArray[np.int32], counts: NDArray[np.int32] | None = None) -> None:
+        self.index, self.values, self.counts = index, values, counts
 
     @classmethod
     def open(cls, store: DatastoreFolder, model: Model, settings: SearchSettings) -> FullRetriever:
         """With the index that the settings name, or the datastore's default one."""
         require_datastore(store, "full")
-        return cls(open_index(store, settings.index), store.values.items)
+        return cls(open_index(store, settings.index), store.values.items, store.counts)
 
     def retrieve(
         self, queries: Tensor, sentences: Tensor, settings: SearchSettings, prepared: Any = None
@@ -39,7 +40,8 @@ class FullRetriever(Retriever):
         distances, ids = self.index.search(queries, settings.k, settings.index_options)
         entries = ids.cpu().numpy()
         complete = not len(entries) or int(entries.min()) >= 0
-        return Neighbours(distances, torch.from_numpy(self._values_of(entries, complete)).to(ids.device), ids, complete)
+        values = torch.from_numpy(self._values_of(entries, complete)).to(ids.device)
+        return Neighbours(distances, values, ids, complete).with_counts(self.counts)
 
     def _values_of(self, entries: NDArray[np.int64], complete: bool) -> NDArray[np.int64]:
         if complete:

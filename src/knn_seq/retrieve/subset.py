@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from knn_seq.index import Neighbours
@@ -26,6 +28,7 @@ class SubsetRetriever(Retriever):
         sentences: Finds these sentences.
         index: Their keys.
         device: Where the queries are.
+        counts: How many entries each stands for, (entries,); None: itself alone.
     """
 
     options = {"refine_factor": Option(None, "times k candidates that are ranked by their keys", int, 1)}
@@ -35,15 +38,17 @@ class SubsetRetriever(Retriever):
         sentences: SentenceSearch,
         index: SubsetIndex,
         device: torch.device | str = "cpu",
+        counts: NDArray[np.int32] | None = None,
     ) -> None:
-        self.sentences, self.index, self.device = sentences, index, torch.device(device)
+        self.sentences, self.index, self.device, self.counts = sentences, index, torch.device(device), counts
         self.on_accelerator = self.device.type != "cpu"
 
     @classmethod
     def open(cls, store: DatastoreFolder, model: Model, settings: SearchSettings) -> SubsetRetriever:
         """For a datastore that was prepared for subset search."""
         require_datastore(store, "subset")
-        return cls(open_sentences(store, model), SubsetIndex.open(store), getattr(model, "device", "cpu"))
+        device = getattr(model, "device", "cpu")
+        return cls(open_sentences(store, model), SubsetIndex.open(store), device, store.counts)
 
     def prepare(self, sources: Sequence[Source], settings: SearchSettings) -> Subsets:
         """The subset of each sentence."""
@@ -53,4 +58,4 @@ class SubsetRetriever(Retriever):
 
     def retrieve(self, queries: Tensor, sentences: Tensor, settings: SearchSettings, prepared: Subsets) -> Neighbours:
         """The k nearest entries of each row's own subset."""
-        return prepared.search(queries, sentences, settings.k)
+        return prepared.search(queries, sentences, settings.k).with_counts(self.counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from knn_seq.combine import has_own_temperature
 from knn_seq.decoding import settings_name, store_settings
 from knn_seq.likelihood import Grid
 from knn_seq.settings import SearchSettings, with_value
@@ -24,6 +26,11 @@ class Row(NamedTuple):
     settings: SearchSettings
     log_likelihood: float  # of the references, a token
     score: float
+
+
+def rank(row: Row) -> tuple[float, float]:
+    """What decides which settings are better: the score, and among equal ones the likelihood."""
+    return row.score, row.log_likelihood
 
 
 @dataclass(frozen=True)
@@ -53,13 +60,12 @@ class Tuning:
 
     def table(self) -> str:
         """For people."""
-        columns = ["k", "temperature", "weight"]
-        columns += [
-            name
-            for name in ("subset_size", "confidence_threshold")
-            if any(getattr(row.settings, name) for row in self.rows)
-        ]
+        columns = (
+            ["k", "weight"] if has_own_temperature(self.best.settings.combiner) else ["k", "temperature", "weight"]
+        )
+        columns += [name for name in ("subset_size",) if any(getattr(row.settings, name) for row in self.rows)]
         widths = [max(len(name), 6) for name in columns]
+        widths[0] += max(len("the model alone") - sum(widths) - len(widths) + 1, 0)
         title = " ".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True))
         lines = [f"{title} {'log-likelihood':>15} {self.metric:>7}"]
         for row in (self.base, *self.rows):
@@ -110,3 +116,18 @@ class Tuning:
         store_settings(store, self.best.settings, as_default)
         known = read_json(path) if path.exists() else {}
         write_json(path, known | {settings_name(self.best.settings): self.to_dict() | {"dev": dev, "date": date}})
+
+
+def best_tuning(tunings: Sequence[Tuning]) -> Tuning:
+    """The one whose chosen settings are best."""
+    return max(tunings, key=lambda tuning: rank(tuning.best))
+
+
+def verdict(tunings: Sequence[Tuning]) -> str:
+    """Which of several combiners is best, and by how much, in one sentence."""
+    first = best_tuning(tunings)
+    second = best_tuning([tuning for tuning in tunings if tuning is not first])
+    winner, other = first.best.settings.combiner, second.best.settings.combiner
+    ahead = first.best.score - second.best.score
+    how_much = f"{ahead:.2f} more than" if ahead else "no more, but at a higher likelihood, than"
+    return f"{winner} wins: {first.best.score:.2f} {first.metric}, {how_much} {other} ({second.best.score:.2f})."

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from knn_seq.evaluate.comparison import Comparison, System
 from knn_seq.explain import Explanation, TokenExplanation, explain
+from knn_seq.explain.text import why_weight
 from knn_seq.explain.words import around_word, words_of
 from knn_seq.translator import Translator
 
@@ -32,6 +33,7 @@ class MarkedWord:
     text: str
     tokens: list[TokenExplanation]
     changed: bool  # the neighbours decided it
+    why: str  # λ of the token that decided, and what it depends on
     neighbours: list[NeighbourSentence]  # of the token that decided
 
 
@@ -107,7 +109,8 @@ def _marked(
         tokens = [explanation.tokens[place] for place in places]
         deciding = next((token for token in tokens if token.changed), tokens[0] if tokens else None)
         changed = any(token.changed for token in tokens)
-        marked.append(MarkedWord(text, tokens, changed, neighbours(deciding) if deciding else []))
+        why = why_weight(deciding) if deciding else ""
+        marked.append(MarkedWord(text, tokens, changed, why, neighbours(deciding) if deciding else []))
     return marked
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knn_seq import __version__
+from knn_seq.combine import has_own_temperature
 from knn_seq.datastore import Datastore
 from knn_seq.errors import KnnSeqError
 from knn_seq.evaluate.comparison import PARTS, Comparison, System
@@ -245,4 +246,6 @@ def _settings(system: System) -> Mapping[str, Any]:
     """All settings of a system that have a value."""
     search, decoding = system.translator.settings(system.settings)
     together = asdict(decoding) if not search.weight else asdict(search) | asdict(decoding)
+    if has_own_temperature(search.combiner):
+        together.pop("temperature", None)
     return {"weight": search.weight} | {name: value for name, value in together.items() if value is not None}
