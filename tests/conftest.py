@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from skipping import skip_half
 from tiny_models import make_network, number_line, number_tokenizer
 
 from knn_seq.cli.main import main
@@ -44,7 +45,17 @@ def number_corpus(tmp_path_factory):
 def number_store(tmp_path_factory, save_model, number_corpus):
     """A finished datastore of the tiny Marian model."""
     path = tmp_path_factory.mktemp("number-store") / "store"
-    return Datastore.build(path, save_model(), number_corpus, index_recipe="Flat")
+    return Datastore.build(path, save_model(), number_corpus, index_recipe="Flat", combiner="fixed")
+
+
+@pytest.fixture(scope="session")
+def skip_store(tmp_path_factory, save_model, number_corpus):
+    """A datastore with a learned combiner and subset search, which with `skip` searches for half of its own tokens."""
+    path = tmp_path_factory.mktemp("skip-store") / "store"
+    options = {"index_recipe": "Flat", "sentence_search": "bm25", "codes": "Flat"}
+    store = Datastore.build(path, save_model(), number_corpus, **options)
+    skip_half(store, store.load_model(device="cpu"))
+    return store
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def translator(tmp_path_factory):
     folder = tmp_path_factory.mktemp("adaptation")
     (folder / "train.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in EXAMPLES))
     store = Datastore.build(folder / "store", "firefox:pt-en", folder / "train.tsv")
-    return Translator(store, k=2, temperature=50, weight=0.8)
+    return Translator(store, combiner="fixed", k=2, temperature=50, weight=0.8)
 
 
 def test_the_model_alone_translates_as_it_always_did(translator):

@@ -22,7 +22,7 @@ OPTIONS = {
 
 
 def test_an_unknown_name_lists_those_there_are():
-    with pytest.raises(InvalidSetting, match=r"There is no combiner 'entrop': choose from distance, fixed"):
+    with pytest.raises(InvalidSetting, match=r"There is no combiner 'entrop': choose from adaptive, distance, fixed"):
         COMBINERS.get("entrop")
 
 

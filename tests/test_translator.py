@@ -37,30 +37,6 @@ def test_neighbours_change_the_output(translator):
     assert translator.translate(SOURCES, weight=0) != translator.translate(SOURCES, weight=0.9)
 
 
-def test_where_the_model_is_confident_it_decides_alone(translator):
-    sources, strong = [text for text in SOURCES if text], {"weight": 0.9, "k": 4}
-    adapted = translator.translate(sources, **strong)
-    assert (
-        translator.translate(sources, confidence_threshold=1e-9, **strong)
-        == translator.translate(sources, weight=0)
-        != adapted
-    )
-    assert translator.translate(sources, confidence_threshold=1.0, **strong) == adapted
-    some = explain(
-        translator,
-        translator.translate(sources, confidence_threshold=0.5, **strong),
-        confidence_threshold=0.5,
-        **strong,
-    )
-    tokens = [token for one in some for token in one.tokens]
-    assert {bool(token.neighbours) for token in tokens} == {True, False}
-    for token in tokens:
-        best = token.model_probability if token.token == token.model_choice else None
-        assert token.neighbours or token.weight == 0
-        if best is not None:
-            assert bool(token.neighbours) == (best < 0.5)
-
-
 @pytest.mark.parametrize("decoding", [{"beam_size": 1}, {"sample": True, "seed": 3}])
 def test_finished_outputs_are_not_searched_for(translator, number_corpus, decoding, monkeypatch):
     sources = [line.split("\t")[0] for line in number_corpus.read_text().splitlines()[:16]]
@@ -132,6 +108,7 @@ def test_sampling_has_a_seed(translator):
         ({"k": 0}, "K must be at least 1"),
         ({"temperature": 0.0}, "temperature must be greater"),
         ({"weight": 1.5}, "weight must lie between"),
+        ({"skip": "always"}, "Skip must be learned"),
         ({"beam_size": 0}, "beam size must be"),
         ({"nbest": 9}, "Nbest cannot be larger"),
         ({"colour": "red"}, "no setting 'colour'"),

@@ -31,4 +31,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'knn_seq' has no attribute '{name}'")
     from importlib import import_module
 
+    from knn_seq.runtime.libraries import require_memory_for_libraries
+
+    require_memory_for_libraries()
     return getattr(import_module(_MODULES[name]), name)

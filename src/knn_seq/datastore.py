@@ -11,12 +11,15 @@ from knn_seq.build import add_index, build_datastore, prepare_subset
 from knn_seq.corpus import CorpusLike, open_corpus
 from knn_seq.decoding import stored_settings
 from knn_seq.errors import KnnSeqError, ModelMismatch, NotFound
-from knn_seq.index import SearchIndex, discard_index, open_index
+from knn_seq.index import SearchIndex, delete_unused, open_index
 from knn_seq.index.check import IndexCheck, check_index
 from knn_seq.models import Model, as_model
+from knn_seq.prune import prune_datastore
+from knn_seq.prune.run import KEEP, METHOD, check_pruning
 from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings, override, reject_unknown
 from knn_seq.storage import DatastoreFolder, Manifest
+from knn_seq.storage.atomic import disk_errors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -142,18 +145,20 @@ class Datastore(DatastoreFolder):
         given: Mapping[str, Any] = {"distance_metric": self.manifest.build.distance_metric, **options}
         settings = replace(override(BuildSettings(), given), index_recipe=recipe)
         name = add_index(self.path, settings, name, as_default)
-        self._reload()
+        self.reload()
         return name
 
     def remove_index(self, name: str) -> None:
         """Delete an index, except for the default one."""
-        with self.lock():
+        with disk_errors(self.path), self.lock():
+            self.reload()
+            delete_unused(self)
             manifest = self._manifest_with(name)
             if name == manifest.default_index:
                 raise KnnSeqError(f"'{name}' is the default index of {self.path}: make another one the default first.")
             del manifest.indexes[name]
             self.save(manifest)  # before its files: an index that is named is complete
-            discard_index(self.index_folder(name))
+            delete_unused(self, f"index/{name}")
 
     def set_default_index(self, name: str) -> None:
         """Let translations use the index of that name from now on."""
@@ -202,7 +207,32 @@ class Datastore(DatastoreFolder):
             sentence_search=sentence_search, sentence_index_recipe=sentence_index_recipe, codes=codes
         )
         prepare_subset(self.path, loaded, settings)
-        self._reload()
+        self.reload()
+
+    def prune(
+        self,
+        output: str | Path,
+        method: str = METHOD,
+        keep: float = KEEP,
+        method_options: Mapping[str, Any] | None = None,
+        model: Model | str | None = None,
+        **model_settings: Any,
+    ) -> Datastore:
+        """Make a smaller datastore of some of the entries, or resume that; this one stays as it is.
+
+        Args:
+            output: The folder of the smaller one.
+            method: Decides which entries stay: known, merge, ngram, or one of an installed package.
+            keep: The share of the entries that stays.
+            method_options: Options that the method declares.
+            model: The one that the keys were made with; None: it is loaded.
+            **model_settings: Fields of `ModelSettings` to load it with, such as the device.
+        """
+        check_pruning(self, output, method, keep, method_options)
+        loaded = model if isinstance(model, Model) else self.load_model(model, **model_settings)
+        self.require_fitting(loaded)
+        prune_datastore(self, output, loaded, method, keep, method_options)
+        return Datastore(output)
 
     def _manifest_with(self, index: str) -> Manifest:
         """The manifest as it is now, which has an index of that name."""
@@ -211,8 +241,3 @@ class Datastore(DatastoreFolder):
             known = ", ".join(manifest.indexes) or "none"
             raise NotFound(f"{self.path} has no index '{index}': it has {known}.")
         return manifest
-
-    def _reload(self) -> None:
-        """Read again what another step has written."""
-        for name in ("manifest", "sentence_vectors", "codes"):
-            self.__dict__.pop(name, None)

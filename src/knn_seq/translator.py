@@ -5,32 +5,40 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
+from knn_seq.combine import COMBINERS
+from knn_seq.combine.trained import TrainedCombiner
 from knn_seq.corpus import CorpusLike
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
-from knn_seq.errors import InvalidSetting
-from knn_seq.likelihood import calibrate
+from knn_seq.errors import InvalidSetting, KnnSeqError
+from knn_seq.likelihood import Reference, calibrate
 from knn_seq.models import Model, Source, as_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.runtime.stopwatch import Stopwatch
-from knn_seq.settings import DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
+from knn_seq.settings import BuildSettings, DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
 from knn_seq.storage.translation_memory import TranslationMemory
+from knn_seq.train import Training, examples_for, store_combiner, train
+from knn_seq.train.general import general_sentences
+from knn_seq.train.run import LARGEST_K, SENTENCES, require_trainable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from knn_seq.settings import TranslateOptions, TranslatorOptions
 
-# How a translation memory is calibrated: in seconds, and for few keys, of which far neighbours are no use.
-CALIBRATION_SENTENCES = 32
-CALIBRATION_K = (2, 4, 8, 16, 32)
-CALIBRATION_FLOOR = 0.05
+# How a translation memory is measured: in seconds, and for few keys, of which far neighbours are no use.
+MEMORY_SENTENCES, MEMORY_GENERAL = 40, 40  # each computes the keys of the pairs that it finds
+MEMORY_K = (2, 4, 8, 16)
+MEMORY_FLOOR = 0.05
 
 
 class Translator:
     """Translates with a model that a datastore, or a translation memory, adapts to its domain.
+
+    It is a context manager: behind it, indexes and files are closed.
 
     Args:
         store: The datastore or its folder.
@@ -39,8 +47,8 @@ class Translator:
         tokenizer: Of a loaded Transformers network.
         ensemble: Further models with the same vocabulary that decide together with the first.
         translation_memory: Instead of a datastore, sentence pairs that are searched as they are: pairs of texts, a
-            file, an opened corpus, or an opened memory.  Without a temperature, k, temperature and weight are measured
-            on a few of them, which takes seconds.
+            file, an opened corpus, or an opened memory.  Without a temperature, a combiner is trained on a few of
+            them, which takes seconds.
         decoding: How translations are searched for: `DecodingSettings`, or a `GenerationConfig` of Transformers.
         **options: Other defaults than the datastore's own: fields of `SearchSettings`, `DecodingSettings` and, for the
             model, `ModelSettings`.
@@ -74,8 +82,9 @@ class Translator:
         self.decoding = self.decoding or override(DecodingSettings(), given)
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
+        self._owns_store, self._closed = self.store is not store, False
         if isinstance(self.store, TranslationMemory) and given.get("temperature") is None:
-            self._calibrate_memory()
+            self._measure_memory(given.get("combiner"))
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings, too
@@ -152,18 +161,109 @@ class Translator:
                 encoded[i] = [*encoded[i][: limit - 1], encoded[i][-1]]  # type: ignore[operator]
         return [Source(text, tokens) for text, tokens in zip(sources, encoded, strict=True)], cut
 
+    def references(self, sources: Sequence[str], targets: Sequence[str]) -> list[Reference]:
+        """Sentence pairs of a dev set, those that the model can read completely."""
+        if not sources:
+            raise KnnSeqError("There is no sentence pair in the dev set.")
+        read, cut = self.read(sources)
+        longest = self.model.max_length
+        fitting = [
+            Reference(source, target)
+            for source, target, too_long in zip(
+                read, self.model.tokenizer.encode_targets(list(targets)), cut, strict=True
+            )
+            if not too_long and len(target) <= (longest or len(target))
+        ]
+        if not fitting:
+            raise KnnSeqError("There is no sentence pair in the dev set that the model can read.")
+        return fitting
+
+    def train(
+        self,
+        combiners: Sequence[str] = (BuildSettings.combiner,),
+        *,
+        dev: Sequence[tuple[str, str]] | None = None,
+        general: str | Path | Sequence[str] | None = None,
+        sentences: int = SENTENCES,
+        k: int = LARGEST_K,
+        seed: int = 0,
+        as_default: bool | None = None,
+    ) -> list[Training]:
+        """Train combiners for the translator's retriever and index from one search; a datastore keeps them.
+
+        Args:
+            combiners: Their names.
+            dev: Sentence pairs to learn from; None: the searched ones, each predicted from all others.
+            general: Sentences of other domains, or a file of them, which neighbours must not change; None: the
+                package's, if it has any in the model's language.
+            sentences: How many searched sentences are predicted at most.
+            k: The most neighbours of a token.
+            seed: Of all that is random.
+            as_default: Let translations use the first of them by default; None: if the translator's retriever and index
+                are the datastore's default ones, and held-out sentences are more likely than with fixed settings.
+        """
+        for name in combiners:
+            require_trainable(name)
+        settings = self.decoder.settings()
+        listed = None if general is None or isinstance(general, str | Path) else list(general)
+        others = general_sentences(self.model, general) if listed is None else listed  # type: ignore[arg-type]
+        pairs = None if dev is None else self.references([s for s, _ in dev], [t for _, t in dev])
+        examples = examples_for(self.decoder, settings, dev=pairs, general=others, sentences=sentences, k=k, seed=seed)
+        trained = [train(examples, settings, name, k, seed) for name in combiners]
+        for number, each in enumerate(trained):
+            if isinstance(self.store, Datastore):
+                usual = settings.retriever == SearchSettings.retriever and settings.index is None
+                wanted = usual and each.better_than_fixed if as_default is None else as_default
+                store_combiner(self.store, each, wanted and not number)
+            self.decoder.use_combiner(each.settings, each.combiner, each.skip.network)
+        return trained
+
+    def close(self) -> None:
+        """Let go of indexes and files; a datastore or a model that was given stays as it is."""
+        with self._lock:
+            self._closed = True
+            self.decoder.close()
+            if self._owns_store and isinstance(self.store, Datastore):
+                self.store.close()
+
+    def __enter__(self) -> Translator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def _generate(
         self, sources: list[Source], search: SearchSettings, decoding: DecodingSettings | Any
     ) -> list[list[Any]]:
         with self._lock:
+            if self._closed:
+                raise KnnSeqError("This translator is closed: open another one.")
             knn = self.decoder.batch(sources, search, self.stopwatch)
             return self.model.generate([source.tokens for source in sources], decoding, knn)
 
-    def _calibrate_memory(self) -> None:
+    def _measure_memory(self, combiner: str | None) -> None:
+        """Train a combiner for a translation memory, or measure settings for one that has nothing to train."""
         settings = self.decoder.settings()
-        if settings.weight:
-            measured = calibrate(self.decoder, settings, CALIBRATION_SENTENCES, CALIBRATION_K, CALIBRATION_FLOOR)
-            self.decoder.memory_settings = override(self.decoder.memory_settings, measured)
+        if not settings.weight:
+            return
+        if combiner is None or issubclass(COMBINERS.get(combiner), TrainedCombiner):
+            examples = examples_for(
+                self.decoder,
+                settings,
+                general=general_sentences(self.model)[:MEMORY_GENERAL],
+                sentences=MEMORY_SENTENCES,
+                k=max(MEMORY_K),
+            )
+            if examples.usable:
+                made = train(examples, settings, combiner or BuildSettings.combiner, max(MEMORY_K))
+                if combiner is not None or made.better_than_fixed:
+                    self.decoder.use_combiner(made.settings, made.combiner, made.skip.network)
+                    self.decoder.memory_settings = made.settings
+                    return
+        measured = calibrate(self.decoder, settings, MEMORY_SENTENCES, MEMORY_K, MEMORY_FLOOR)
+        self.decoder.memory_settings = override(self.decoder.memory_settings, measured)
 
 
 _SEARCH = frozenset(SearchSettings.__dataclass_fields__)

@@ -13,6 +13,7 @@ def test_times_of_building_and_searching_are_told(knn_seq):
     lines = {line.split()[0]: line for line in out.splitlines()}
     for step in ("training", "adding", "merging", "writing the index"):
         assert step in lines["time"]
+    assert "then a combiner is trained" in lines["time"]
     assert "ms for 1 query" in lines["search"]
     assert "ms for 160 at once" in lines["search"]
     assert "come from the disk" not in lines["search"]

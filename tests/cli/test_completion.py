@@ -29,7 +29,7 @@ def offered(tmp_path):
 def test_commands_options_and_their_values(offered, tmp_path):
     (tmp_path / "store").mkdir()
     assert set(COMMANDS) <= set(offered("knn-seq "))
-    assert offered("knn-seq tra") == ["translate"]
+    assert offered("knn-seq trans") == ["translate"]
     assert offered("knn-seq translate --explain-") == ["--explain-neighbours"]
     assert offered("knn-seq translate store/ --explain ") == ["text", "json"]
     assert offered("knn-seq info st") == ["store/"]

@@ -7,21 +7,18 @@ import shutil
 
 import pytest
 
-from knn_seq.build.subset import prepare_subset
 from knn_seq.cli.systems import parse_systems
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import store_settings
 from knn_seq.errors import KnnSeqError
-from knn_seq.models import load_model
-from knn_seq.settings import BuildSettings, SearchSettings
+from knn_seq.settings import SearchSettings
 
 
 @pytest.fixture(scope="module")
-def store(number_store, tmp_path_factory):
+def store(skip_store, tmp_path_factory):
     """A datastore with subsets, and with settings that were tuned for them."""
     path = tmp_path_factory.mktemp("evaluate") / "store"
-    shutil.copytree(number_store.path, path)
-    prepare_subset(path, load_model(number_store.model_settings), BuildSettings(sentence_search="bm25"))
+    shutil.copytree(skip_store.path, path)
     store = Datastore(path)
     tuned = SearchSettings(retriever="subset", subset_size=9, k=3, temperature=7.0)
     store_settings(store, tuned, as_default=False)
@@ -41,7 +38,7 @@ def test_systems_side_by_side(knn_seq, store, held_out, tmp_path):
         "evaluate",
         *(store.path, "--test", held_out, "--json", tmp_path / "figures.json", "--metrics", "chrF", "-q"),
         *(part for system in systems for part in ("--system", system)),
-        *("--beam-size", 1, "--max-length", 8, "--confidence-threshold", 0.9),
+        *("--beam-size", 1, "--max-length", 8, "--skip", "learned"),
     )
     assert code == 0, err
     assert [line.split("  ")[0] for line in out.splitlines()[1:-1]] == ["base", *systems[:3], "copy"]
@@ -53,7 +50,7 @@ def test_systems_side_by_side(knn_seq, store, held_out, tmp_path):
     settings = {system["name"]: system["settings"] for system in report["systems"]}
     assert settings["base"] == {"weight": 0.0}
     own = store.search_settings
-    common = {"combiner": "fixed", "confidence_threshold": 0.9}
+    common = {"combiner": "fixed", "skip": "learned"}
     assert settings["full"] == common | {
         "retriever": "full",
         "k": own.k,
@@ -170,8 +167,7 @@ def test_memory_beside_the_other_retrievers(knn_seq, store, held_out, tmp_path):
     memory, near = figures["memory"], figures["near"]
     assert figures["full"]["datastore"] == figures["subset"]["datastore"] == str(store.path)
     assert memory["translation_memory"] == near["translation_memory"] == "sentence pairs of store"
-    assert (memory["settings"]["retriever"], memory["settings"]["combiner"]) == ("memory", "distance")
-    assert memory["settings"]["temperature"] != SearchSettings().temperature  # it was calibrated
+    assert (memory["settings"]["retriever"], memory["settings"]["combiner"]) == ("memory", "learned")
     assert near["chrf"] > figures["base"]["chrf"] + 10
     assert near["shares"]["search"] > 0
     assert all(len(system["speeds"]) == 3 for system in figures.values())

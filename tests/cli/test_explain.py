@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
@@ -183,3 +184,7 @@ def test_explanations_to_read(knn_seq, store, tmp_path):
     changed = [line for line in out.splitlines() if line.startswith("    changed")]
     assert changed
     assert all(" for the model's " in line for line in changed)
+    reasons = [line for line in out.splitlines() if line.startswith("          λ  ")]
+    assert len(reasons) == len(changed)
+    assert all(re.search(r"0\.70: nearest at [\d.]+, \d+% agree, the model's certainty 0\.\d{3}$", r) for r in reasons)
+    assert max(map(len, out.splitlines())) <= 110

@@ -18,7 +18,9 @@ def started(number_store):
     def start(*options):
         words = [sys.executable, "-m", "knn_seq.cli.main", "translate", str(number_store.path), "-q", *options]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        processes.append(subprocess.Popen(words, text=True, bufsize=1, **pipes))
+        # A shell lets what runs in the background ignore Ctrl-C, and so would this.
+        heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        processes.append(subprocess.Popen(words, text=True, bufsize=1, **pipes, **heard))
         return processes[-1]
 
     yield start

@@ -46,6 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics", default="bleu,chrf", metavar="NAMES", help="bleu, chrf, comet, or one of an installed package"
     )
     group.add_argument("--comet-model", metavar="MODEL", help="a COMET checkpoint: its name or path")
+    group.add_argument(
+        "--stored",
+        type=int,
+        default=30,
+        metavar="N",
+        help="sources out of its store that each system translates as well, to see whether they come out as they are "
+        "there (default 30; 0: none)",
+    )
     group.add_argument("--json", metavar="FILE", help="write figures and translations there too")
     group.add_argument("--html", metavar="FILE", help="write a report with plots and examples there")
     add_search_options(parser)
@@ -59,6 +67,8 @@ def run(arguments: argparse.Namespace) -> None:
     # Translating takes long: whatever can be wrong is looked at before.
     systems = parse_systems(arguments.system)
     require_writable(arguments.json, arguments.html)
+    if arguments.stored < 0:
+        raise KnnSeqError(f"--stored must be at least 0, not {arguments.stored}.")
 
     from dataclasses import asdict
 
@@ -72,9 +82,9 @@ def run(arguments: argparse.Namespace) -> None:
         require_plot_libraries()
     metrics = _metrics(arguments)
     test = read_test_set(arguments, "test")
-    translator = open_translator(arguments, memory_beside=True)
+    translator = open_translator(arguments, several_systems=True)
     setups = open_systems(arguments, translator, systems or _default_systems(arguments))
-    comparison = compare(translator, test.sources, test.references, setups, metrics)
+    comparison = compare(translator, test.sources, test.references, setups, metrics, arguments.stored)
     print(comparison.table())
     given = {"datastore": arguments.store, "translation_memory": arguments.translation_memory}
     searched = {name: path for name, path in given.items() if path is not None}

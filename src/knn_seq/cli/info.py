@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from knn_seq.cli.colours import rows
 
 if TYPE_CHECKING:
-    from knn_seq.storage import DatastoreFolder, IndexInfo, SubsetInfo
+    from knn_seq.storage import CombinerInfo, DatastoreFolder, IndexInfo, SubsetInfo
+    from knn_seq.storage.manifest import PruningInfo
 
 HELP = "show what a datastore is and the settings it carries"
 EXAMPLE = "knn-seq info store/"
@@ -39,31 +40,55 @@ def describe(folder: DatastoreFolder) -> str:
     counts, keys = manifest.counts, manifest.keys
     size = sum(file.stat().st_size for file in folder.path.rglob("*") if file.is_file())
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected.items())
+    trained = {combiner.type for combiner in manifest.combiners.values()}
     facts = {
         "datastore": str(folder.path),
         "model": f"{manifest.model.spec} ({manifest.model.architecture}, fingerprint {manifest.model.fingerprint[:8]})",
+        **({"prompt": _on_one_line(manifest.model.shown_prompt)} if manifest.model.shown_prompt else {}),
         "corpus": manifest.corpus.description,
         "sentences": f"{counts.sentences:,}" + (f" (left out: {rejected})" if rejected else ""),
         "entries": f"{counts.tokens:,}",
+        **({"pruned": _pruned(manifest.pruned)} if manifest.pruned else {}),
         "keys": f"{keys.kind}, {keys.dimension} × {keys.dtype}",
         **{f"index {name}": _index(index) for name, index in manifest.indexes.items()},
         **({"subsets": _subsets(manifest.subset)} if manifest.subset else {}),
-        "settings": _settings(manifest.defaults) or "none yet",
-        **{f"tuned {name}": _settings(tuned) for name, tuned in manifest.tuned.items()},
+        **{f"combiner {name}": _combiner(combiner) for name, combiner in manifest.combiners.items()},
+        "settings": _settings(manifest.defaults, trained) or "none yet",
+        **{f"tuned {name}": _settings(tuned, trained) for name, tuned in manifest.tuned.items()},
         "on disk": format_bytes(size),
         "state": _state(manifest.unfinished_step()),
     }
     return rows(facts, 14, sys.stdout)
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
-    """What `translate` uses, those measured along the way left out."""
+def _on_one_line(prompt: str) -> str:
+    return json.dumps(prompt, ensure_ascii=False)
+
+
+def _settings(settings: Mapping[str, Any], trained: set[str]) -> str:
+    """What `translate` uses, those measured along the way left out.
+
+    Args:
+        settings: As the datastore has them.
+        trained: The names of its trained combiners.
+    """
     from dataclasses import fields
 
     from knn_seq.settings import SearchSettings
 
     names = [entry.name for entry in fields(SearchSettings) if settings.get(entry.name) not in (None, {})]
+    if settings.get("combiner") in trained and "temperature" in names:
+        names.remove("temperature")  # it has its own
     return ", ".join(f"{name.replace('_', ' ')} {_readable(settings[name])}" for name in names)
+
+
+def _combiner(combiner: CombinerInfo) -> str:
+    """What a combiner was trained on, and what it makes of held-out tokens."""
+    others = f", {combiner.general_sentences:,} general sentences" if combiner.general_sentences else ""
+    likelihoods = ", ".join(f"{name} {value:.3f}" for name, value in combiner.log_likelihoods.items())
+    return f"{combiner.type}, k up to {combiner.k}, trained on {combiner.tokens:,} tokens{others}" + (
+        f"; log-likelihoods: {likelihoods}" if likelihoods else ""
+    )
 
 
 def _readable(value: Any) -> str:
@@ -74,6 +99,10 @@ def _readable(value: Any) -> str:
 
 def _index(index: IndexInfo) -> str:
     return " ".join(filter(None, (index.type, index.recipe, index.metric)))
+
+
+def _pruned(pruned: PruningInfo) -> str:
+    return f"{pruned.keep:.0%} of the {pruned.entries:,} entries of {pruned.source}, by '{pruned.method}'"
 
 
 def _subsets(subset: SubsetInfo) -> str:

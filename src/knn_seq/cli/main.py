@@ -26,16 +26,23 @@ from knn_seq.cli import (
     index,
     info,
     plan,
+    prune,
+    train,
     translate,
     tune,
 )
 from knn_seq.cli.colours import RED, YELLOW, coloured
-from knn_seq.errors import KnnSeqError
+from knn_seq.cli.limited_memory import run_within_limits
+from knn_seq.errors import KnnSeqError, NotEnoughMemory
+from knn_seq.runtime.libraries import require_memory_for_libraries
+from knn_seq.runtime.memory import lack_of_memory
 
 COMMANDS = {
     "plan": plan,
     "build": build,
     "index": index,
+    "prune": prune,
+    "train": train,
     "tune": tune,
     "translate": translate,
     "evaluate": evaluate,
@@ -45,6 +52,8 @@ COMMANDS = {
     "fairseq-dir": fairseq_dir,
     "completion": completion,
 }
+WITHOUT_LIBRARIES = ("completion", "fairseq-dir")
+RESERVE = 4 << 20  # bytes to say in that memory ran out
 ENDING = ("SIGTERM", "SIGHUP")  # those that the system has
 
 
@@ -59,6 +68,15 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 if the user has to fix something."""
+    try:
+        return run_within_limits(lambda: _main(arguments))
+    except KnnSeqError as error:
+        _say(str(error), RED)
+        return 2
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    reserve = bytearray(RESERVE)
     atexit.register(gc.freeze)  # or Python would look at all objects once more before it ends
     try:
         parser = _parser()
@@ -69,19 +87,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed = parser.parse_args(arguments)
         _show_messages(logging.WARNING if getattr(parsed, "quiet", False) else logging.INFO)
         with _interrupted_by_signals():
+            if parsed.needs_libraries:
+                require_memory_for_libraries()
             parsed.run(parsed)
         sys.stdout.flush()
-    except KnnSeqError as error:
-        _say(str(error), RED)
-        return 2
     except KeyboardInterrupt as interrupt:
         with suppress(OSError):  # the terminal may be gone
             _say("interrupted; what was finished is kept.", RED)
         return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
+    except Exception as error:
+        del reserve
+        known = error if isinstance(error, KnnSeqError) else _lack_of_memory(error) or _full_disk(error)
+        if known is None:
+            raise
+        _say(str(known), RED)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+        return 2
     return 0
+
+
+def _drop_output() -> None:
+    """Let Python not write once more, when it ends, what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _full_disk(error: Exception) -> KnnSeqError | None:
+    from knn_seq.storage.atomic import disk_full
+
+    return disk_full(error)
+
+
+def _lack_of_memory(error: Exception) -> KnnSeqError | None:
+    try:
+        return lack_of_memory(error)
+    except MemoryError:
+        return NotEnoughMemory("Memory ran out: raise its limit, or take a smaller model, index or batches.")
 
 
 def _say(sentence: str, colour: str) -> None:
@@ -129,14 +175,14 @@ class _StderrHandler(logging.Handler):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="knn-seq", description="Nearest-neighbour machine translation.")
     parser.add_argument("--version", action="version", version=f"knn-seq {__version__}")
-    parser.set_defaults(run=lambda _: parser.print_help())
+    parser.set_defaults(run=lambda _: parser.print_help(), needs_libraries=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():
         own = commands.add_parser(
             name, help=command.HELP, description=f"{command.__doc__}", epilog=f"Example: {command.EXAMPLE}"
         )
         command.add_arguments(own)
-        own.set_defaults(run=command.run)
+        own.set_defaults(run=command.run, needs_libraries=name not in WITHOUT_LIBRARIES)
     return parser
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from knn_seq.registry import parse_pairs
 
+COMBINERS = "fixed, distance, those that were trained (learned, adaptive, robust, kster)"
+
 
 class _StoreOptions(argparse.Action):
     """Gathers name=value from an option that may be given often."""
@@ -71,18 +73,19 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     """How neighbours are found and how much they count."""
     group = parser.add_argument_group("neighbours", "Without these the datastore's own settings hold.")
     group.add_argument("-k", type=int, help="how many neighbours")
-    group.add_argument("--temperature", type=float, help="the larger, the more the farther neighbours count")
+    group.add_argument(
+        "--temperature",
+        type=float,
+        help="the larger, the more the farther neighbours count; trained combiners have their own",
+    )
     group.add_argument("--weight", type=float, help="interpolation weight of neighbours, 0 to 1; 0 is the model alone")
     group.add_argument(
-        "--confidence-threshold",
-        type=float,
-        metavar="P",
-        help="don't search where the model gives a token at least this probability",
+        "--skip", choices=("learned",), help="don't search where neighbours are unlikely to change anything"
     )
     group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
     group.add_argument("--retriever", help="full, subset, memory, or one of an installed package")
     group.add_argument("--subset-size", type=int, metavar="N", help="sentences that subset and memory search in")
-    group.add_argument("--combiner", help="fixed, distance, or one of an installed package")
+    group.add_argument("--combiner", help=f"{COMBINERS}, or one of an installed package")
     add_part_option(group, "index", "such as nprobe=16")
     add_part_option(group, "retriever", "such as refine_factor=8 of subset")
     add_part_option(group, "combiner", "if it has any")

@@ -130,7 +130,9 @@ def _time(plan: Plan) -> str:
     known = ", ".join(f"{name} {duration(value)}" for name, value in steps.items() if value is not None)
     shared = f"; {plan.workers} workers like this machine share keys and adding, and nothing else gets shorter"
     unknown = "; --model measures the keys, too" if plan.keys_seconds is None else ""
-    return known + (shared if plan.workers > 1 else "") + unknown
+    # It learns from a bounded number of sentences.
+    combiner = "; then a combiner is trained, a minute or two whatever the size"
+    return known + (shared if plan.workers > 1 else "") + combiner + unknown
 
 
 def _search(plan: Plan) -> str:

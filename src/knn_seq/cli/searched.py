@@ -60,27 +60,49 @@ def open_translation_memory(arguments: argparse.Namespace) -> Corpus | None:
 
 @collector_paused()
 def open_translator(
-    arguments: argparse.Namespace, ensemble: Sequence[str] = (), memory_beside: bool = False
+    arguments: argparse.Namespace, ensemble: Sequence[str] = (), several_systems: bool = False
 ) -> Translator:
     """The translator that the options describe.
 
     Args:
         arguments: The command's.
         ensemble: Further models.
-        memory_beside: A translation memory may be given beside a datastore; it is not this translator's.
+        several_systems: It is one of several: a translation memory may be given beside a datastore, and is not this
+            translator's; whether options fit is for the systems to say.
     """
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.translator import Translator
 
     memory = open_translation_memory(arguments)
     languages = {name: getattr(arguments, name) for name in LANGUAGE_OPTIONS}
-    return Translator(
+    translator = Translator(
         arguments.store,
         model=arguments.model,
         ensemble=ensemble,
-        translation_memory=None if memory_beside and arguments.store is not None else memory,
+        translation_memory=None if several_systems and arguments.store is not None else memory,
         device=arguments.device,
         dtype=arguments.dtype,
         **languages,
         **chosen(arguments, SearchSettings, DecodingSettings),
     )
+    if not several_systems and arguments.temperature is not None:
+        require_temperature(translator.decoder.settings().combiner)
+    return translator
+
+
+def require_temperature(combiner: str, of: str = "The combiner", option: str = "--temperature") -> None:
+    """Raise an `InvalidSetting` if a temperature was given to a combiner that has its own.
+
+    Args:
+        combiner: Its name.
+        of: Whose it is.
+        option: How the temperature was given.
+    """
+    from knn_seq.combine import has_own_temperature
+    from knn_seq.errors import InvalidSetting
+
+    if has_own_temperature(combiner):
+        raise InvalidSetting(
+            f"{of} '{combiner}' has a temperature of its own, which it was trained for: "
+            f"leave {option} out, or take another combiner, such as fixed."
+        )

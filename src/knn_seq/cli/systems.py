@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 from knn_seq.cli.collector import collector_paused
 from knn_seq.cli.options import chosen
-from knn_seq.cli.searched import open_translation_memory
+from knn_seq.cli.searched import open_translation_memory, require_temperature
 from knn_seq.errors import InvalidSetting
 from knn_seq.settings import DecodingSettings, SearchSettings, reject_unknown, with_value
 
@@ -132,6 +132,9 @@ def open_systems(
             # A translator of its own: it keeps keys of earlier sentences, and is calibrated with these settings.
             its = _translator(arguments, translator, translation_memory=memories[store], **own)
         search, _ = its.settings(own)
+        if own.get("temperature", arguments.temperature) is not None:
+            option = "temperature" if "temperature" in own else "--temperature"
+            require_temperature(search.combiner, f"The system '{name}' cannot have a temperature: the combiner", option)
         its.decoder.combiner(search)
         if search.weight:
             its.decoder.retriever(search)

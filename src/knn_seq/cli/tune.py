@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from knn_seq.cli.files import read_test_set, require_writable
 from knn_seq.cli.options import (
@@ -16,7 +18,12 @@ from knn_seq.cli.options import (
 )
 from knn_seq.cli.searched import add_searched_options, open_translator
 
-HELP = "find the k, temperature and weight that translate a dev set best, and store them"
+if TYPE_CHECKING:
+    from knn_seq.datastore import Datastore
+    from knn_seq.translator import Translator
+    from knn_seq.tune import Tuning
+
+HELP = "find the combiner, k, temperature and weight that translate a dev set best, and store them"
 PLOTS = (".png", ".svg", ".pdf")
 EXAMPLE = "knn-seq tune store/ --dev dev.tsv"
 
@@ -32,11 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--subset-sizes", metavar="N,N,...", help="to try, for subset and memory (default: the one that is set)"
     )
-    group.add_argument(
-        "--find-confidence-threshold",
-        action="store_true",
-        help="find as well from what probability on the model may decide without a search",
-    )
     group.add_argument("--as-default", action="store_true", help="let `translate` use what was tuned by default")
     group.add_argument("--plot", metavar="FILE", help="draw the likelihoods there (default: into the datastore)")
     group.add_argument("--json", metavar="FILE", help="write what was found there, too")
@@ -48,15 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Tune, print a small table, store what was found."""
+    """Tune, print a small table for each combiner, store what was found."""
     from knn_seq.datastore import Datastore
-    from knn_seq.decoding import settings_name
-    from knn_seq.errors import KnnSeqError, MissingLibrary
+    from knn_seq.errors import KnnSeqError
     from knn_seq.evaluate.plots import require_plot_libraries
     from knn_seq.metrics import METRICS
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.storage.atomic import write_json
-    from knn_seq.tune import tune
+    from knn_seq.tune import best_tuning, tune_combiners
+    from knn_seq.tune.tuning import verdict
 
     require_writable(arguments.json, arguments.plot)
     dev = read_test_set(arguments, "dev")
@@ -70,45 +72,88 @@ def run(arguments: argparse.Namespace) -> None:
     metric, sizes = METRICS.get(arguments.metric)(), _sizes(arguments.subset_sizes)
     metric.require()
     translator = open_translator(arguments)
-    tuning = tune(
+    tunings = tune_combiners(
         translator,
         dev.sources,
         dev.references,
+        _combiners(arguments, translator),
         metric=metric,
         subset_sizes=sizes,
         largest_k=arguments.largest_k,
         confirm=arguments.confirm,
-        find_confidence_threshold=arguments.find_confidence_threshold,
         **chosen(arguments, SearchSettings, DecodingSettings),
     )
-    print(tuning.table())
-    if arguments.find_confidence_threshold and tuning.best.settings.confidence_threshold is None:
-        print("However confident the model is, not to search would cost too much: --confidence-threshold stays off.")
-    store, settings = translator.store, tuning.best.settings
+    for tuning in tunings:
+        print(f"combiner {tuning.best.settings.combiner}\n{tuning.table()}\n")
+    if len(tunings) > 1:
+        print(verdict(tunings))
+    best, store = best_tuning(tunings), translator.store
     if arguments.json:
-        write_json(Path(arguments.json), tuning.to_dict() | {"dev": dev.description})
+        others = [tuning.to_dict() for tuning in tunings if tuning is not best]
+        write_json(Path(arguments.json), best.to_dict() | {"others": others, "dev": dev.description})
     if isinstance(store, Datastore) and not arguments.dry_run:
-        usual = settings_name(store.search_settings) == settings_name(settings)
-        tuning.keep(store, dev.description, as_default=usual or arguments.as_default)
-        plot = arguments.plot or store.path / f"tuning-{settings_name(settings).replace('/', '-')}.png"
-        parts = [] if usual or arguments.as_default else _options(tuning.chosen, "retriever", "combiner", "index")
-        command = " ".join(["knn-seq translate", str(store.path), *parts])
-        print(f"Stored in {store.path}; `{command}` uses them.")
+        _store(store, tunings, best, dev.description, arguments)
     else:
-        plot = arguments.plot
-        options = _options(tuning.chosen, "k", "temperature", "weight", "subset_size", "confidence_threshold")
-        print(f"Nothing was stored: give {' '.join(options)} to use them.")
-    if plot:
-        try:
-            _draw(Path(plot), tuning.to_dict())
-            print(f"The likelihoods: {plot}.")
-        except MissingLibrary as error:  # nobody asked for it
-            print(f"The likelihoods were not drawn. {error}")
+        names = ["combiner", "k", "temperature", "weight", "subset_size"]
+        print(f"Nothing was stored: give {' '.join(_options(best.chosen, *names))} to use them.")
+        if arguments.plot:
+            _draw(Path(arguments.plot), best)
+
+
+def _combiners(arguments: argparse.Namespace, translator: Translator) -> list[str]:
+    """What is tuned: the combiner that is named, or else the default one, what was trained, and `fixed`."""
+    from knn_seq.datastore import Datastore
+    from knn_seq.settings import BuildSettings
+
+    default = translator.decoder.settings().combiner
+    if arguments.combiner is not None:
+        return [default]
+    store = translator.store
+    trained = {info.type for info in store.manifest.combiners.values()} if isinstance(store, Datastore) else set()
+    return list(dict.fromkeys([default, *({BuildSettings.combiner} & trained), "fixed"]))
+
+
+def _store(store: Datastore, tunings: Sequence[Tuning], best: Tuning, dev: str, arguments: argparse.Namespace) -> None:
+    """Store what was found for each combiner, and draw it; the best becomes the default if it may."""
+    from knn_seq.decoding import settings_name
+    from knn_seq.errors import MissingLibrary
+
+    usual, settings = store.search_settings, best.best.settings
+    same = (usual.retriever, usual.index) == (settings.retriever, settings.index)
+    # Where combiners were compared, the best one is the default; one that was named is so only if it was before.
+    compared = len(tunings) > 1
+    as_default = arguments.as_default or (same and (compared or usual.combiner == settings.combiner))
+    for tuning in sorted(tunings, key=lambda tuning: tuning is best):
+        tuning.keep(store, dev, as_default=as_default and tuning is best)
+    parts = [] if as_default else _options(best.chosen, "retriever", "combiner", "index")
+    command = " ".join(["knn-seq translate", str(store.path), *parts])
+    print(f"Stored in {store.path}; `{command}` uses {settings.combiner}, {_shown(best)}.")
+    drawn = [best] if arguments.plot else tunings
+    try:
+        for tuning in drawn:
+            name = settings_name(tuning.best.settings).replace("/", "-")
+            _draw(Path(arguments.plot or store.path / f"tuning-{name}.png"), tuning)
+    except MissingLibrary as error:  # nobody asked for it
+        print(f"The likelihoods were not drawn. {error}")
+
+
+def _shown(tuning: Tuning) -> str:
+    """The chosen numbers, for people."""
+    from knn_seq.combine import has_own_temperature
+
+    settings = tuning.best.settings
+    own = has_own_temperature(settings.combiner)
+    temperature = "" if own else f"temperature {settings.temperature:g}, "
+    return f"k {settings.k}, {temperature}weight {settings.weight:g}"
 
 
 def _options(settings: dict[str, object], *names: str) -> list[str]:
     """Settings as they are written on the command line, those that have a value."""
+    from knn_seq.combine import has_own_temperature
+
     flags = {name: "-k" if name == "k" else f"--{name.replace('_', '-')}" for name in names}
+    if has_own_temperature(str(settings["combiner"])):
+        flags.pop("temperature", None)
     return [f"{flag} {settings[name]}" for name, flag in flags.items() if name in settings]
 
 
@@ -123,11 +168,12 @@ def _sizes(text: str | None) -> list[int | None]:
     return list(sizes)
 
 
-def _draw(path: Path, tuning: dict[str, object]) -> None:
+def _draw(path: Path, tuning: Tuning) -> None:
     from knn_seq.evaluate.plots import require_plot_libraries, surface_figure
     from knn_seq.storage.atomic import partial_of, publish
 
     require_plot_libraries()
     partial = partial_of(path)
-    surface_figure(tuning).savefig(partial, format=path.suffix.removeprefix("."), dpi=150)
+    surface_figure(tuning.to_dict()).savefig(partial, format=path.suffix.removeprefix("."), dpi=150)
     publish(partial, path)
+    print(f"The likelihoods: {path}.")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from knn_seq.build import build_datastore
+from knn_seq.combine import has_own_temperature
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.demo.corpus import load_demo_corpus
@@ -12,7 +13,7 @@ from knn_seq.explain import explain
 from knn_seq.explain.text import SENTENCES, labelled
 from knn_seq.models import load_model
 from knn_seq.runtime.wording import count
-from knn_seq.settings import ModelSettings, with_value
+from knn_seq.settings import ModelSettings, SearchSettings, with_value
 from knn_seq.storage.atomic import write_json
 from knn_seq.translator import Translator
 
@@ -40,8 +41,7 @@ def run_demo(folder: Path, json_path: Path | None = None) -> dict[str, Any]:
     search = store.search_settings
     print(
         f"Datastore: {count(store.manifest.counts.sentences, 'sentence pair')}, "
-        f"{count(len(store), 'entry', 'entries')}; settings found while "
-        f"building: k {search.k}, temperature {search.temperature:g}, weight {search.weight:g}.\n"
+        f"{count(len(store), 'entry', 'entries')}; {settings_in_words(search)}.\n"
     )
     translator = Translator(store, model=model, beam_size=1)  # greedy, as Firefox decodes
     comparison = compare(
@@ -59,6 +59,13 @@ def run_demo(folder: Path, json_path: Path | None = None) -> dict[str, Any]:
     if json_path is not None:
         write_json(json_path, figures)
     return figures
+
+
+def settings_in_words(search: SearchSettings) -> str:
+    """What a build found, for people."""
+    if has_own_temperature(search.combiner):
+        return f"combiner trained while building: {search.combiner}, k {search.k}"
+    return f"settings found while building: k {search.k}, temperature {search.temperature:g}, weight {search.weight:g}"
 
 
 def show_examples(comparison: Comparison, test: list[SentencePair]) -> None:
