@@ -40,7 +40,7 @@ SENTENCES, QUICK_SENTENCES = 24_000, 600  # of the demo's text; 24,000 have some
 ROUNDS = 3  # of minutes each
 GOAL = 1.1  # times the local engine's seconds
 ENGINES: dict[str, dict[str, Any]] = {"local": {"engine": "local"}, "ray": {"engine": "ray", "workers": 1}}
-STEPS = ("store_text", "store_keys", "store_index", "calibrate")
+STEPS = ("store_text", "store_keys", "store_index", "examples_for", "train")
 
 
 def main() -> None:

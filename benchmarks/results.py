@@ -293,14 +293,8 @@ def timing_steps(on_step: Callable[[str, float], None]) -> Iterator[None]:
 
 def described(store: Datastore) -> dict[str, Any]:
     """What a datastore holds, and the bytes of it on disk."""
-    subset = (
-        store.codes_path,
-        store.codec_path,
-        store.sentences_path,
-        store.whitening_path,
-        store.sentence_index_folder,
-    )
     manifest = store.manifest
+    subset = [store.path / folder for folder in manifest.folders() if not folder.startswith("index/")]
     default = str(manifest.default_index)
     return {
         "entries": len(store),

@@ -15,7 +15,8 @@ STEPS = {
     "store_text": "text and tokens",
     "store_keys": "keys",
     "store_index": "index",
-    "calibrate": "first settings",
+    "examples_for": "search for training",
+    "train": "combiner",
 }
 
 

@@ -142,7 +142,7 @@ def big_store(path: Path, like: Path, entries: int) -> Path:
     with RaggedWriter(path / "values.h5", {"": np.int32}) as writer:
         writer.extend((np.random.default_rng(0).integers(0, 30_000, entries, dtype=np.int32), lengths))
         writer.finish()
-    manifest["indexes"] = {"default": {"type": "faiss", **index.describe()}}
+    manifest["indexes"] = {"default": {"type": "faiss", **index.describe(), "folder": "index/default"}}
     manifest["default_index"] = "default"
     manifest["counts"] |= {"sentences": sentences, "tokens": entries}
     write_json(path / "datastore.json", manifest)

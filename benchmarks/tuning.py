@@ -3,8 +3,6 @@
     python benchmarks/tuning.py --folder results/tuning
 
 A datastore of the demo's text is tuned on held-out verses; then a coarse grid of settings is decoded on the same ones.
-With `--only-thresholds` something else: what it costs and saves not to search where the model is confident, on other
-verses, with the datastore's own settings.
 """
 
 from __future__ import annotations
@@ -17,12 +15,9 @@ import argparse
 import itertools
 import json
 import time
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from figures import markdown, write_figures
-from rounds import rates, ratios
 
 from knn_seq import Datastore, Translator
 from knn_seq.demo.corpus import load_demo_corpus
@@ -34,15 +29,12 @@ from knn_seq.tune import tune
 K = (4, 16, 64)
 TEMPERATURES = (0.125, 0.25, 0.5, 1.0)  # times the median distance
 WEIGHTS = (0.25, 0.45, 0.65, 0.85)
-THRESHOLDS = (0.99, 0.95, 0.9, 0.8)
-SPEED_SENTENCES, ROUNDS = 64, 5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("results/tuning"))
     parser.add_argument("--store", type=Path, help="a datastore of the demo's training text that is there already")
-    parser.add_argument("--only-thresholds", action="store_true", help="measure `--confidence-threshold` instead")
     parser.add_argument("--sentences", type=int, default=TRAINING_SENTENCES, help="of the datastore")
     parser.add_argument("--into", type=Path, help="a page with a place for the table")
     parser.add_argument("--verses", type=int, default=200, help="of the dev set")
@@ -57,11 +49,6 @@ def main() -> None:
     translator = Translator(store, beam_size=1)
     dev = corpus.dev[: arguments.verses]
     sources, targets = [pair.source for pair in dev], [pair.target for pair in dev]
-    test = [pair.source for pair in corpus.test], [pair.target for pair in corpus.test]
-    if arguments.only_thresholds:
-        test = test[0][: arguments.verses], test[1][: arguments.verses]
-        write_figures(arguments.into, {"confidence-threshold": thresholds(translator, *test)})
-        return
     translator.translate(sources[:32])  # what only the first batch pays
 
     start = time.perf_counter()
@@ -111,22 +98,6 @@ def main() -> None:
     )
     title = f"{len(store):,} entries, greedy; the best is of {len(points)} settings that were decoded one by one."
     write_figures(arguments.into, {"tuning": f"{title}\n\n{markdown(head, [row])}"})
-
-
-def thresholds(translator: Translator, sources: list[str], references: list[str]) -> str:
-    """BLEU, and speed over the model alone, without a threshold and with some."""
-    systems: dict[str, dict[str, Any]] = {"the model alone": {"weight": 0.0}, "none: always searched": {}}
-    systems |= {f"{threshold:g}": {"confidence_threshold": threshold} for threshold in THRESHOLDS}
-    scores = {name: bleu(translator.translate(sources, **own), references).value for name, own in systems.items()}
-    few = sources[:SPEED_SENTENCES]
-    measured = rates({name: partial(tokens, translator, few, own) for name, own in systems.items()}, ROUNDS)
-    rows = [(name, f"{scores[name]:.2f}", str(ratio)) for name, ratio in ratios(measured).items()]
-    return markdown(("confidence threshold", "BLEU", "speed / model alone"), rows)
-
-
-def tokens(translator: Translator, sources: list[str], settings: dict[str, Any]) -> int:
-    """Translate; returns how many tokens came out."""
-    return sum(len(output.tokens) for output in translator.translate(sources, **settings))
 
 
 if __name__ == "__main__":
