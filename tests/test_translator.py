@@ -122,6 +122,12 @@ def test_bad_settings_are_one_sentence(option, sentence, translator):
         translator.translate(["5"], **option)
 
 
+@pytest.mark.parametrize("part", ["retriever", "combiner"])
+def test_a_wrong_name_is_refused_before_any_input(part, number_store, translator):
+    with pytest.raises(InvalidSetting, match=f"There is no {part} 'other'"):
+        Translator(number_store, translator.model, **{part: "other"})
+
+
 def test_another_model_is_refused(number_store, save_model):
     with pytest.raises(ModelMismatch, match=r"was made with the model .* their weights differ"):
         Translator(number_store, model=save_model("marian", 1))

@@ -51,7 +51,9 @@ class KnnDecoder:
             if given.get("temperature") is not None and has_own_temperature(own.combiner) and not given.get("combiner"):
                 # Who gives a temperature wants a combiner that has one.
                 own = stored_settings(self.store, given.get("retriever"), "fixed", given.get("index"))
-        return override(override(own, self.options), options or {})
+        settings = override(override(own, self.options), options or {})
+        RETRIEVERS.get(settings.retriever), COMBINERS.get(settings.combiner)  # refuse a wrong name before any input
+        return settings
 
     def retriever(self, settings: SearchSettings) -> Retriever:
         """The retriever that these settings name."""
