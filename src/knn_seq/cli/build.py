@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("store", help="the datastore's folder; a build that was interrupted resumes")
     parser.add_argument("--model", required=True, help="a hub name, a path, or BACKEND:NAME such as firefox:pt-en")
-    add_corpus_options(parser, "corpus", "the sentence pairs")
+    add_corpus_options(parser, "corpus", "the sentence pairs", several=True)
     parser.add_argument("--data", metavar="DIR", help="a fairseq model's dictionaries, if they are not beside it")
     parser.add_argument("--strict", action="store_true", default=None, help="stop at the first bad sentence pair")
     parser.add_argument(
