@@ -54,7 +54,7 @@ def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str,
     group.add_argument(
         "--columns",
         metavar="S,T",
-        help="where source and target are: TSV columns (default 1,2) or JSON keys; behind them those of id, corpus, date",
+        help="where source and target are: TSV columns (default 1,2) or JSON keys; then id, corpus, date",
     )
     group.add_argument(
         "--format", metavar="NAME", help="tmx, xliff, po, tsv, jsonl, text, data_bin ..., where the name does not tell"

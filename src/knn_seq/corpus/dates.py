@@ -16,7 +16,7 @@ def iso_date(text: str | None) -> str | None:
 
     A date without a zone is taken for one in UTC, a date without a time for its midnight.
     """
-    match = _DATE.fullmatch((text or "").strip())
+    match = _DATE.fullmatch(text.strip()) if text else None
     if match is None:
         return None
     *numbers, _, sign, hours, minutes = match.groups()

@@ -112,11 +112,9 @@ class XliffReader(CorpusReader):
     def _pair(
         self, segment: _Segment, id: str, place: str, date: str | None, reversed_: bool
     ) -> SentencePair | BadPair:
-        texts = plain_text(segment.source), plain_text(segment.target)
-        if OTHER_NAMES.get(segment.state, segment.state) not in self._accepted and (
-            self._accepted != STATES or segment.target is None
-        ):
+        if OTHER_NAMES.get(segment.state, segment.state) not in self._accepted and self._accepted != STATES:
             return BadPair(place, NOT_TRANSLATED)
+        texts = plain_text(segment.source), plain_text(segment.target)
         source, target = reversed(texts) if reversed_ else texts
         return make_pair(source, target, place, id, date=date)
 

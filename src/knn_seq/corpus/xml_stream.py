@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 from xml.parsers import expat
@@ -141,7 +142,9 @@ class _Reader:
         self._levels += 1
         if self._levels > MOST_LEVELS:
             raise self._refusal(f"elements are nested more than {MOST_LEVELS} levels deep")
-        element = Element(self._element_name(name), _named(attributes), self._parser.CurrentLineNumber)
+        element = Element(self._element_name(name), attributes, self._parser.CurrentLineNumber)
+        if attributes:
+            element.attributes = {_attribute_name(key): value for key, value in attributes.items()}
         if self._open:
             self._open[-1].content.append(element)
             self._open.append(element)
@@ -189,12 +192,7 @@ class _Reader:
         return DamagedFile(f"{self.path} cannot be read beyond line {self._parser.CurrentLineNumber:,}: {reason}.")
 
 
-def _named(attributes: dict[str, str]) -> dict[str, str]:
-    if not any(" " in name for name in attributes):
-        return attributes
-    return {_attribute_name(name): value for name, value in attributes.items()}
-
-
+@lru_cache(MOST_NAMES)
 def _attribute_name(name: str) -> str:
     namespace, _, local = name.rpartition(" ")
     if not namespace:
