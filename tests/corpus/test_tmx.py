@@ -10,27 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tmx_files import tmx, unit
 
 from knn_seq.corpus import BadPair, SentencePair, open_corpus
 from knn_seq.corpus.languages import best_language, model_language
 from knn_seq.errors import DamagedFile, InvalidSetting
-
-HEADER = '<header srclang="{srclang}" segtype="sentence" datatype="plaintext" adminlang="en" o-tmf="x"/>'
-
-
-def tmx(*units: str, srclang: str = "pt-BR") -> str:
-    body = "\n".join(units)
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
-        f'<tmx version="1.4">{HEADER.format(srclang=srclang)}<body>\n{body}\n</body></tmx>\n'
-    )
-
-
-def unit(attributes: str = "", **texts: str) -> str:
-    variants = "".join(
-        f'<tuv xml:lang="{lang.replace("_", "-")}"><seg>{text}</seg></tuv>' for lang, text in texts.items()
-    )
-    return f"<tu {attributes}>{variants}</tu>"
 
 
 @pytest.fixture

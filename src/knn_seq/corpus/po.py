@@ -100,7 +100,7 @@ class PoReader(CorpusReader):
     def _pair(
         self, entry: POEntry, id: str, texts: tuple[str, str], reverse: bool, date: str | None
     ) -> SentencePair | BadPair:
-        place = f"line {entry.linenum}"
+        place = f"line {entry.linenum or 1}"  # polib gives 0 to a message in the first line
         if entry.fuzzy and not self.option_values["fuzzy"]:
             return BadPair(place, FUZZY)
         source, target = texts[::-1] if reverse else texts
