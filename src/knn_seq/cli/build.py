@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="build even if much of the text is unknown to the model's vocabulary",
     )
     parser.add_argument("--max-length", type=int, help="leave out pairs with more tokens on a side (default 512)")
-    parser.add_argument("--source-lang", help="for multilingual models")
-    parser.add_argument("--target-lang", help="for multilingual models")
+    parser.add_argument("--source-lang", help="for multilingual models, and for files with several languages")
+    parser.add_argument("--target-lang", help="for multilingual models, and for files with several languages")
     parser.add_argument(
         "--prompt",
         help="what a decoder-only model reads; {source} stands for the sentence (default: its chat template, or "

@@ -66,12 +66,16 @@ class PoReader(CorpusReader):
         """The side to translate from."""
         if self.option_values["source"] is not None:
             return str(self.option_values["source"])
-        language = self._catalogue.metadata.get("Language", "")
+        language = self._header.get("Language", "")
         is_msgstr = self.model_source and language and language_rank(self.model_source, language) is not None
         return "msgstr" if is_msgstr else "msgid"
 
     @cached_property
-    def _catalogue(self) -> POFile:
+    def _header(self) -> dict[str, str]:
+        """Of the catalogue, which is read again for its messages: of many files, one at a time is in memory."""
+        return dict(self._read().metadata)
+
+    def _read(self) -> POFile:
         import polib
 
         with _plain_file(self.paths[0]) as path:
@@ -83,9 +87,9 @@ class PoReader(CorpusReader):
                 raise DamagedFile(f"{self.paths[0]} cannot be read as a PO file: {reason}.") from error
 
     def _pairs(self) -> Iterator[SentencePair | BadPair]:
-        reverse, date = self.source == "msgstr", self._catalogue.metadata.get("PO-Revision-Date")
+        reverse, date = self.source == "msgstr", self._header.get("PO-Revision-Date")
         singular, plural = self._plural_forms()
-        for entry in self._catalogue:
+        for entry in self._read():
             if entry.obsolete:
                 continue
             id = f"{entry.msgctxt}|{entry.msgid}" if entry.msgctxt else entry.msgid
@@ -108,7 +112,7 @@ class PoReader(CorpusReader):
 
     def _plural_forms(self) -> tuple[int, int]:
         """The numbers of the msgstr of one and of many things; the same one in a language that has no plural."""
-        rule = self._catalogue.metadata.get("Plural-Forms", "")
+        rule = self._header.get("Plural-Forms", "")
         match = re.search(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+)", rule)
         if match is None:
             return 0, 1
