@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tmx_files import tmx, unit
 
+from knn_seq import Translator
+from knn_seq.cli.files import read_test_set
 from knn_seq.corpus import BadPair, SentencePair, open_corpus
 from knn_seq.corpus.languages import best_language, model_language
 from knn_seq.errors import DamagedFile, InvalidSetting
@@ -152,6 +154,23 @@ class TestLanguages:
             corpus.identity()
         corpus = open_corpus(write(unit("", pt_BR="um", en="one")))
         corpus.bind(model("Portuguese", "English"))  # words for a prompt
+        assert texts(corpus) == [("um", "one")]
+
+    def test_a_translation_memory_is_read_in_the_direction_of_its_model(self, write):
+        path = write(
+            *(unit("", en=f"The myocardial infarction {n}.", pt=f"O infarto {n}.") for n in range(3)), srclang="en"
+        )
+        translator = Translator(model="firefox:pt-en", translation_memory=path, temperature=10.0)
+        assert translator.store.texts[0] == ("O infarto 0.", "The myocardial infarction 0.")
+
+    def test_a_test_set_is_read_in_the_direction_of_the_model(self, write):
+        corpus = open_corpus(write(unit("", en="one", pt="um"), srclang="en"))
+        assert read_test_set(corpus, model("pt", "en"))[:2] == (["um"], ["one"])
+
+    def test_languages_that_are_preferred_later_count(self, write):
+        corpus = open_corpus(write(unit("", en="one", pt="um"), srclang="en"))
+        assert texts(corpus) == [("one", "um")]
+        corpus.prefer_languages(model("pt", "en"))
         assert texts(corpus) == [("um", "one")]
 
     def test_the_direction_of_the_model_is_that_of_the_pairs(self, write):

@@ -62,6 +62,14 @@ class CorpusReader(ABC):
             start: How many of them, good and bad, to pass over: an interrupted build resumes in the middle.
         """
 
+    def prefer_languages(self, source: str | None, target: str | None) -> None:  # noqa: B027 - most have no choice
+        """Get to know which languages the pairs are for, before they are read, where no options say it.
+
+        Args:
+            source: As a model names it: pt, por_Latn, pt_XX; None: it is not known.
+            target: The same.
+        """
+
     def bind(self, model: Any) -> None:  # noqa: B027 - most readers need not know it
         """Get to know the model that the pairs are for, before they are read; raise if they don't fit it.
 

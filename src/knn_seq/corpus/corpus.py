@@ -33,8 +33,13 @@ class Corpus:
     def __iter__(self) -> Iterator[SentencePair | BadPair]:
         return self.pairs()
 
+    def prefer_languages(self, model: Any) -> None:
+        """Let the reader get to know the languages of a `Model`, where a file leaves open which ones to read."""
+        self.reader.prefer_languages(model.source_language, model.target_language)
+
     def bind(self, model: Any) -> None:
-        """Let the reader get to know the model that the pairs are for; raises if they don't fit it."""
+        """Let the reader get to know the `Model` that the pairs are for; raises if they don't fit it."""
+        self.prefer_languages(model)
         self.reader.bind(model)
 
     def model_options(self) -> dict[str, Any]:

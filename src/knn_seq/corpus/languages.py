@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from knn_seq.registry import Option
 
@@ -47,11 +46,6 @@ def model_language(code: str | None) -> str | None:
     if not rest or rest[0] == "xx":
         return primary
     return primary + (_SCRIPTS.get(rest[0], "") if len(rest[0]) == 4 else f"-{rest[0]}")
-
-
-def model_languages(model: Any) -> tuple[str | None, str | None]:
-    """What a `Model` translates from and to, as files have it."""
-    return model_language(model.source_language), model_language(model.target_language)
 
 
 @lru_cache(1 << 12)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
 from knn_seq.corpus.files import GZIP_MAGIC, reading
-from knn_seq.corpus.languages import language_rank, model_languages
+from knn_seq.corpus.languages import language_rank, model_language
 from knn_seq.corpus.pair import BadPair, SentencePair, make_pair
 from knn_seq.errors import DamagedFile, InvalidSetting
 from knn_seq.registry import Option
@@ -40,7 +40,7 @@ class PoReader(CorpusReader):
         "source": Option(None, "the side to translate from: msgid or msgstr", str),
         "fuzzy": Option(False, "take messages that are marked as fuzzy, too", bool),
     }
-    model_source: str | None = None
+    preferred: str | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -53,9 +53,9 @@ class PoReader(CorpusReader):
         """Every message and every plural but for the first `start`, in their order; not those that are obsolete."""
         return islice(self._pairs(), start, None)
 
-    def bind(self, model: Any) -> None:
-        """Get to know what the model translates from."""
-        self.model_source, _ = model_languages(model)
+    def prefer_languages(self, source: str | None, target: str | None) -> None:
+        """Translate from the side of this language, where no side is given."""
+        self.preferred = model_language(source)
 
     def inferred(self) -> dict[str, Any]:
         """The side to translate from."""
@@ -67,7 +67,7 @@ class PoReader(CorpusReader):
         if self.option_values["source"] is not None:
             return str(self.option_values["source"])
         language = self._header.get("Language", "")
-        is_msgstr = self.model_source and language and language_rank(self.model_source, language) is not None
+        is_msgstr = self.preferred and language and language_rank(self.preferred, language) is not None
         return "msgstr" if is_msgstr else "msgid"
 
     @cached_property

@@ -30,6 +30,11 @@ class SeveralReader(CorpusReader):
                 else:
                     yield unit._replace(place=f"{corpus.name or corpus.describe()}, {unit.place}")
 
+    def prefer_languages(self, source: str | None, target: str | None) -> None:
+        """Tell each."""
+        for corpus in self.corpora:
+            corpus.reader.prefer_languages(source, target)
+
     def bind(self, model: Any) -> None:
         """Let each get to know the model."""
         for corpus in self.corpora:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
 from knn_seq.corpus.dates import iso_date
 from knn_seq.corpus.inline_codes import plain_text
-from knn_seq.corpus.languages import LANGUAGE_OPTIONS, best_language, language_rank, model_languages
+from knn_seq.corpus.languages import LANGUAGE_OPTIONS, best_language, language_rank, model_language
 from knn_seq.corpus.pair import MISSING_LANGUAGE, TOO_LONG, BadPair, SentencePair, make_pair
 from knn_seq.corpus.xml_stream import Element, read_elements
 from knn_seq.errors import DamagedFile, InvalidSetting
@@ -27,16 +27,17 @@ class TmxReader(CorpusReader):
 
     suffixes = (".tmx",)
     options: ClassVar[Mapping[str, Option]] = LANGUAGE_OPTIONS
-    model_languages: tuple[str | None, str | None] = (None, None)
+    preferred: tuple[str | None, str | None] = (None, None)
 
     def pairs(self, start: int = 0) -> Iterator[SentencePair | BadPair]:
         """Every translation unit but for the first `start`."""
         for number, unit in enumerate(islice(self._units(), start, None), start + 1):
             yield self._pair(number, unit)
 
-    def bind(self, model: Any) -> None:
-        """Take over the model's languages, where no others are given."""
-        self.model_languages = model_languages(model)
+    def prefer_languages(self, source: str | None, target: str | None) -> None:
+        """Read these, where no others are given."""
+        self.preferred = model_language(source), model_language(target)
+        vars(self).pop("languages", None)
 
     def inferred(self) -> dict[str, Any]:
         """The languages."""
@@ -52,7 +53,7 @@ class TmxReader(CorpusReader):
         there, srclang = self._languages_there()
         if not there:
             return given[0] or "", given[1] or ""
-        sides = [one or self._of_model(hint, there) for one, hint in zip(given, self.model_languages, strict=True)]
+        sides = [one or self._of_model(hint, there) for one, hint in zip(given, self.preferred, strict=True)]
         if len(there) == 2:
             if sides == [None, None]:
                 sides[0] = best_language(srclang, there)

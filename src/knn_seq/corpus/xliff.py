@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
 from knn_seq.corpus.dates import iso_date
 from knn_seq.corpus.inline_codes import plain_text
-from knn_seq.corpus.languages import LANGUAGE_OPTIONS, language_rank, model_languages
+from knn_seq.corpus.languages import LANGUAGE_OPTIONS, language_rank, model_language
 from knn_seq.corpus.pair import MISSING_LANGUAGE, NOT_TRANSLATED, TOO_LONG, BadPair, SentencePair, make_pair
 from knn_seq.corpus.xml_stream import Element, read_elements
 from knn_seq.errors import DamagedFile, InvalidSetting
@@ -56,7 +56,7 @@ class XliffReader(CorpusReader):
         **LANGUAGE_OPTIONS,
         "state": Option("translated", f"the least that a segment has to be: {', '.join(STATES)}", str),
     }
-    model_languages: tuple[str | None, str | None] = (None, None)
+    preferred: tuple[str | None, str | None] = (None, None)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -69,13 +69,13 @@ class XliffReader(CorpusReader):
         """Every segment but for the first `start`."""
         return islice(self._pairs(), start, None)
 
-    def bind(self, model: Any) -> None:
-        """Take over the model's languages, where no others are given."""
-        self.model_languages = model_languages(model)
+    def prefer_languages(self, source: str | None, target: str | None) -> None:
+        """Choose documents by these, where no others are given."""
+        self.preferred = model_language(source), model_language(target)
 
     def inferred(self) -> dict[str, Any]:
-        """The languages of the model, which choose documents."""
-        return {"model_languages": list(self.model_languages)}
+        """The languages that choose documents."""
+        return {"preferred": list(self.preferred)}
 
     def _pairs(self) -> Iterator[SentencePair | BadPair]:
         elements = read_elements(self.paths[0], complete=("trans-unit", "unit"))
@@ -121,7 +121,7 @@ class XliffReader(CorpusReader):
     def _reversed(self, document: _File) -> bool | None:
         """Whether source and target are to be exchanged; None: the document is in other languages."""
         options = self.option_values["source_lang"], self.option_values["target_lang"]
-        wanted = [given or hint for given, hint in zip(options, self.model_languages, strict=True)]
+        wanted = [given or hint for given, hint in zip(options, self.preferred, strict=True)]
         there = document.source_lang, document.target_lang
         if all(map(_fits, wanted, there)):
             return False
