@@ -4,7 +4,7 @@ import codecs
 import gettext
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
@@ -42,8 +42,13 @@ class PoReader(CorpusReader):
     }
     preferred: str | None = None
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        columns: Sequence[int | str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(paths, columns, options)
         if self.option_values["source"] not in (None, *SIDES):
             raise InvalidSetting(
                 f"The corpus option source is {' or '.join(SIDES)}, not {self.option_values['source']}."

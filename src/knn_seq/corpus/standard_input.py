@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import shutil
 import sys
+import weakref
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 STANDARD_INPUT = "-"  # in the place of a path
 NAME = "stdin"  # what the pairs say that they come from
@@ -16,7 +17,8 @@ class StandardInput:
     """
 
     def __init__(self) -> None:
-        self._folder = TemporaryDirectory(prefix="knn-seq-")
-        self.path = Path(self._folder.name) / NAME
+        folder = mkdtemp(prefix="knn-seq-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.path = Path(folder) / NAME
         with open(self.path, "wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)

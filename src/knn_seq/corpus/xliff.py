@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
@@ -58,8 +59,13 @@ class XliffReader(CorpusReader):
     }
     preferred: tuple[str | None, str | None] = (None, None)
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        columns: Sequence[int | str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(paths, columns, options)
         state = self.option_values["state"]
         if state not in STATES:
             raise InvalidSetting(f"The corpus option state is one of {', '.join(STATES)}, not {state}.")
