@@ -94,10 +94,11 @@ def measured(domain: str, it_text: Path, folder: Path, model: Model) -> str:
         for name, options in systems.items()
     }
     learned = trained["learned"]
+    assert learned.skip is not None
     title = (
         f"{len(train[: SENTENCES[domain]]):,} sentence pairs, {len(store):,} entries; {len(test)} test sentences; "
         f"{learned.tokens:,} tokens to train with, from one search. `--skip learned` saves {learned.skip.saved:.0%} of "
-        "the searches on held-out sentences."
+        "the searches on the datastore's sentences."
     )
     seconds = {f"`{name}`": f"{each.seconds:.1f} s" for name, each in trained.items()}
     return f"{title}\n\n{table(sets, outputs, seconds)}"
@@ -115,10 +116,14 @@ def others(it_text: Path | None) -> list[TestSet]:
 
 
 def it_pairs(it_text: Path, of_games: bool) -> list[SentencePair]:
-    """What programs say, those that are games or all others; the package stands in the third column."""
+    """What programs say, those that are games or all others; the third column is package=version."""
     lines = gzip.decompress(it_text.read_bytes()).decode().splitlines()
     rows = [line.split("\t") for line in lines]
-    return [SentencePair(source, target, name) for source, target, name in rows if (name in GAMES) == of_games]
+    return [
+        SentencePair(source, target, name)
+        for source, target, name in rows
+        if (name.partition("=")[0] in GAMES) == of_games
+    ]
 
 
 def stored(store: Datastore) -> TestSet:
