@@ -141,7 +141,9 @@ def test_a_new_network_skips_nothing(skip_store):
     skipping = Skipping(SkipNetwork().eval(), skip_store)
     for parents in (None, [0, 0, 1]):
         rows = 2 if parents is None else 3
-        assert skipping.needed(parents, torch.ones(rows, dtype=torch.int64), torch.randn(rows, 61).log_softmax(dim=1)).all()
+        assert skipping.needed(
+            parents, torch.ones(rows, dtype=torch.int64), torch.randn(rows, 61).log_softmax(dim=1)
+        ).all()
         skipping.found(torch.ones(rows, dtype=torch.bool), Neighbours.none(rows, 4))
 
 
