@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from skipping import SlowRule, skip_path
+from skipping import SlowRule, skip_half, skip_path
 from tiny_models import END
 
 from knn_seq import Datastore, KnnSeqError, Translator
@@ -92,6 +93,24 @@ def test_scores_are_those_of_the_reference(translator, retriever, mode):
             score = sum(log_probs[token].item() for (log_probs, _), token in zip(steps, output.tokens, strict=True))
             assert output.score == pytest.approx(score, abs=1e-3)
             searched += [asked for _, asked in steps]
+    assert set(searched) == {True, False}
+
+
+def test_entries_of_a_pruned_datastore_are_followed(skip_store, tmp_path):
+    """The entry after an entry need not be the next token of its sentence there."""
+    store = skip_store.prune(tmp_path / "small", "ngram", 0.7)
+    skip_half(store, store.load_model(device="cpu"))
+    places, (sentences, positions) = store.places(np.arange(-1, len(store))), store.locate(np.arange(-1, len(store)))
+    assert places[0] == -1
+    assert places[1:].tolist() == (store.targets.offsets[sentences] + positions)[1:].tolist()
+    assert store.targets.items[places[1:]].tolist() == store.values.items.tolist()
+    translator = Translator(store, device="cpu", combiner="fixed")
+    options, searched = SETTINGS | {"beam_size": 1}, []
+    for source, output in zip(SOURCES, translator.translate(SOURCES, **options), strict=True):
+        slow = SlowDecoder(translator, source, options)
+        steps = [slow.step(output.tokens[:place]) for place in range(len(output.tokens))]
+        assert [int(log_probs.argmax()) for log_probs, _ in steps] == list(output.tokens)
+        searched += [asked for _, asked in steps]
     assert set(searched) == {True, False}
 
 
