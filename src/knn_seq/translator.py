@@ -218,7 +218,7 @@ class Translator:
                 usual = settings.retriever == SearchSettings.retriever and settings.index is None
                 wanted = usual and each.better_than_fixed if as_default is None else as_default
                 store_combiner(self.store, each, wanted and not number)
-            self.decoder.use_combiner(each.settings, each.combiner, each.skip.network)
+            self.decoder.use_combiner(each.settings, each.combiner, each.skip and each.skip.network)
         return trained
 
     def close(self) -> None:
@@ -262,7 +262,7 @@ class Translator:
             if examples.usable:
                 made = train(examples, settings, combiner or BuildSettings.combiner, max(MEMORY_K))
                 if combiner is not None or made.better_than_fixed:
-                    self.decoder.use_combiner(made.settings, made.combiner, made.skip.network)
+                    self.decoder.use_combiner(made.settings, made.combiner)
                     self.decoder.memory_settings = made.settings
                     return
         measured = calibrate(self.decoder, settings, MEMORY_SENTENCES, MEMORY_K, MEMORY_FLOOR)

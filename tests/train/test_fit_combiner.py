@@ -55,7 +55,7 @@ def near_is_right(tokens, seed, missing=0.0):
     queries[:, : DIMENSION // 2] += 3 * (~near).unsqueeze(1)
     best = torch.full((tokens, 8), -2.0)
     inputs = CombinerInputs(queries, neighbours, torch.full((tokens, K), -4.0), best)
-    return Predictions(inputs, targets, log_probs, targets, log_probs)
+    return Predictions(inputs, targets, log_probs, targets, log_probs, torch.zeros_like(targets))
 
 
 def examples(store, tokens=4000, **options):

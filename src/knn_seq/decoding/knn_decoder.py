@@ -7,7 +7,7 @@ from typing import Any
 
 from knn_seq.combine import COMBINERS, Combiner, has_own_temperature
 from knn_seq.decoding.outage import Outage
-from knn_seq.decoding.skip import SkipNetwork, open_skip
+from knn_seq.decoding.skip import SkipNetwork, Skipping, open_skip
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.decoding.stored_settings import PARTS, stored_settings
 from knn_seq.models import Model, Source
@@ -97,14 +97,16 @@ class KnnDecoder:
         retriever = outage.ask(lambda: self.retriever(settings), settings)
         if retriever is None:
             return None
-        skip = self._skip(settings) if settings.skip else None
-        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skip)
+        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, self._skipping(settings))
 
-    def _skip(self, settings: SearchSettings) -> SkipNetwork:
+    def _skipping(self, settings: SearchSettings) -> Skipping | None:
+        if settings.skip is None:
+            return None
         key = _combiner_key(settings)
         if key not in self._skips:
             self._skips[key] = open_skip(self.store, settings)
-        return self._skips[key]
+        assert isinstance(self.store, DatastoreFolder)
+        return Skipping(self._skips[key], self.store)
 
 
 def _combiner_key(settings: SearchSettings) -> str:

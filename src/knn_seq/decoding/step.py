@@ -9,9 +9,10 @@ from torch import Tensor
 
 from knn_seq.combine import Combiner, CombinerInputs, mix_vocabulary
 from knn_seq.decoding.outage import Outage
-from knn_seq.decoding.skip import SkipNetwork
+from knn_seq.decoding.skip import Skipping
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, Step
+from knn_seq.models.prefixes import PrefixRows
 from knn_seq.retrieve import Retriever
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import SearchSettings
@@ -27,7 +28,7 @@ class KnnBatch:
         sources: The sentences of the batch.
         stopwatch: Told what searching and combining take.
         outage: What is known of the index from earlier batches.
-        skip: Says which rows need no search; None: all are searched.
+        skipping: Says which rows need no search; None: all are searched.
     """
 
     def __init__(
@@ -38,10 +39,11 @@ class KnnBatch:
         sources: Sequence[Source],
         stopwatch: Stopwatch | None = None,
         outage: Outage | None = None,
-        skip: SkipNetwork | None = None,
+        skipping: Skipping | None = None,
     ) -> None:
         self.retriever, self.combiner, self.settings = retriever, combiner, settings
-        self.stopwatch, self.outage, self.skip = stopwatch or Stopwatch(), outage or Outage(), skip
+        self.stopwatch, self.outage, self.skipping = stopwatch or Stopwatch(), outage or Outage(), skipping
+        self._prefixes = PrefixRows()
         self._may_repeat = not retriever.on_accelerator  # until all prefixes differ: then those they grow into do too
         with self.stopwatch.timing("search"):
             # In a tuple: what is prepared may be None, and None is no answer.
@@ -51,25 +53,23 @@ class KnnBatch:
         """The mixture's log-probabilities, (rows, vocabulary)."""
         with self.stopwatch.timing("search"):
             finished = None if self.retriever.on_accelerator else step.finished
-            rows = self.rows_to_search(step.queries, step.log_probs, finished)
+            rows = None if finished is None else ~finished
+            needed = self._needed(step)
+            if needed is not None:
+                rows = needed.to(step.queries.device) if rows is None else rows & needed.to(rows.device)
             neighbours = self.neighbours(step.queries, step.sentences, rows, step.prefixes)
+            if self.skipping is not None and needed is not None:
+                self.skipping.found(needed, neighbours)
         with self.stopwatch.timing("combination"):
             inputs = combiner_inputs(self.combiner.best_log_probs, step.queries, neighbours, step.log_probs)
             return mix_vocabulary(step.log_probs, neighbours, self.combiner.combine(inputs, self.settings))
 
-    def rows_to_search(self, queries: Tensor, log_probs: Tensor, finished: Tensor | None = None) -> Tensor | None:
-        """The rows whose neighbours are wanted, (rows,) bool; None: all.
-
-        Args:
-            queries: (rows, dimension)
-            log_probs: log p_MT, (rows, n), with the most likely token of each row among the n.
-            finished: Rows that are complete, (rows,) bool.
-        """
-        unfinished = None if finished is None else ~finished
-        if self.skip is None:
-            return unfinished
-        needed = self.skip.needed(queries, log_probs.amax(dim=1))
-        return needed if unfinished is None else needed & unfinished
+    def _needed(self, step: Step) -> Tensor | None:
+        """The rows that are worth a search, (rows,) bool, on the CPU; None: all."""
+        if self.skipping is None:
+            return None
+        parents = self._prefixes.parents(step.sentences, step.prefixes)
+        return self.skipping.needed(parents, step.prefixes[:, -1:].flatten(), step.log_probs)
 
     def neighbours(
         self, queries: Tensor, sentences: Tensor, rows: Tensor | None = None, prefixes: Tensor | None = None

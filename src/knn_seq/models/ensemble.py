@@ -11,6 +11,7 @@ from torch import Tensor
 from knn_seq.errors import InvalidSetting, ModelMismatch
 from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair
 from knn_seq.models.network import NetworkModel
+from knn_seq.models.prefixes import PrefixRows
 from knn_seq.settings import DecodingSettings
 
 if TYPE_CHECKING:
@@ -109,17 +110,14 @@ class Follower:
         self.model = model
         self.inputs = model.decoding_state(sources)
         self.cache: Any = None
-        self.rows: dict[bytes, int] = {}  # the cache's row of each sentence and prefix
+        self.prefixes = PrefixRows()
 
     @torch.no_grad()
     def log_probs(self, step: Step) -> Tensor:
         """log p_MT of this model after each row's prefix, (rows, vocabulary) float32."""
         sentences, prefixes = step.sentences.to(self.model.device), step.prefixes.to(self.model.device)
-        history = torch.cat([sentences.unsqueeze(1), prefixes], dim=1).cpu().numpy()
-        if self.cache is not None:
-            # Beams were cut and copied: each row continues the row that had its prefix but for the last token.
-            parents = [self.rows[row[:-1].tobytes()] for row in history]
+        parents = self.prefixes.parents(sentences, prefixes)
+        if parents is not None:
             self.cache.reorder_cache(torch.tensor(parents, device=self.model.device))
         logits, self.cache = self.model.next_logits(self.inputs, sentences, prefixes, self.cache)
-        self.rows = {row.tobytes(): number for number, row in enumerate(history)}
         return torch.log_softmax(logits.float(), dim=-1)

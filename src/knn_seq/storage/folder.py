@@ -203,6 +203,13 @@ class DatastoreFolder:
             return sentences, np.where(ids < 0, -1, ids - self.values.offsets[np.maximum(sentences, 0)])
         return sentences, np.where(ids < 0, -1, self.positions[np.maximum(ids, 0)])
 
+    def places(self, entries: ArrayLike) -> NDArray[np.int64]:
+        """Where the token of each entry stands among the items of `targets`, in the same shape; -1 for no entry."""
+        if self.positions is None:
+            return np.asarray(entries, np.int64)
+        sentences, positions = self.locate(entries)
+        return np.where(sentences < 0, -1, self.targets.offsets[sentences] + positions)
+
     def close(self) -> None:
         """Let go of all files; they are opened again when they are asked for."""
         for name in (

@@ -140,7 +140,9 @@ def far_queries(predictions: Predictions, store: DatastoreFolder, metric: str, s
         likely = (values == few.choices.unsqueeze(1)) * few.choice_log_probs.unsqueeze(1)
         unlikely = (values != few.choices.unsqueeze(1)) * _usual_log_prob(few)
         inputs = CombinerInputs(few.inputs.queries, neighbours, likely + unlikely, few.inputs.best_log_probs)
-        parts.append(replace(few, inputs=inputs, targets=few.choices, log_probs=few.choice_log_probs))
+        # Nothing stands before them any more.
+        first = torch.zeros_like(few.positions)
+        parts.append(replace(few, inputs=inputs, targets=few.choices, log_probs=few.choice_log_probs, positions=first))
     return Predictions.join(parts)
 
 
