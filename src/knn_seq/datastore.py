@@ -183,8 +183,9 @@ class Datastore(DatastoreFolder):
             index_options: Options of the searches.
         """
         index = self.open_index(name)
-        with Progress("exact search", len(self.keys), "key") as progress:
-            return check_index(index, self.keys, k, queries, on_progress=progress.update, options=index_options)
+        keys = self.base.keys
+        with Progress("exact search", len(keys), "key") as progress:
+            return check_index(index, keys, k, queries, on_progress=progress.update, options=index_options)
 
     def prepare_subset(
         self,

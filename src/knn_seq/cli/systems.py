@@ -152,7 +152,7 @@ def _memory(arguments: argparse.Namespace, translator: Translator, store: str | 
     corpus = open_translation_memory(arguments) if store is None else None
     if corpus is not None:
         return TranslationMemory.open(corpus)
-    return TranslationMemory(searched.texts, f"sentence pairs of {searched.path.name}")
+    return TranslationMemory(searched.live_texts(), f"sentence pairs of {searched.path.name}")
 
 
 def _translator(arguments: argparse.Namespace, like: Translator, **options: Any) -> Translator:

@@ -48,7 +48,7 @@ class KsterCombiner(TrainedCombiner):
             self._keys = store.keys
         except NotFound as error:
             raise KnnSeqError(
-                f"The combiner 'kster' reads the neighbours' keys, and {store.keys_path} is missing: "
+                f"The combiner 'kster' reads the neighbours' keys, and those of {store.path} are missing: "
                 "choose another combiner."
             ) from error
 

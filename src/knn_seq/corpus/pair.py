@@ -18,6 +18,8 @@ class SentencePair(NamedTuple):
     source_tokens: tuple[int, ...] | None = None  # of a corpus that was tokenized before, for the model as they are
     target_tokens: tuple[int, ...] | None = None
     id: str | None = None  # the corpus's own name for the pair, if it has one
+    corpus: str | None = None  # the name of the file that it comes from; None: that of the corpus
+    date: str | None = None  # when it was made or last changed, ISO 8601
 
 
 class BadPair(NamedTuple):

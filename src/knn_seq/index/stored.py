@@ -27,7 +27,7 @@ def _open(store: DatastoreFolder, name: str | None) -> SearchIndex:
     folder = store.index_folder(str(name))
     index = INDEXES.get(manifest.indexes[str(name)].type).load(folder)
     if index.needs_keys:
-        index.attach_keys(store.keys)
+        index.attach_keys(store.base.keys)
     return index
 
 

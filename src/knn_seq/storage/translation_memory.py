@@ -76,6 +76,14 @@ class TranslationMemory:
         ids = np.asarray(entries, np.int64)
         return np.where(ids < 0, -1, ids // POSITIONS), np.where(ids < 0, -1, ids % POSITIONS)
 
+    def live_sentences(self) -> NDArray[np.int64]:
+        """The numbers of all sentence pairs: nothing is deleted."""
+        return np.arange(len(self.texts))
+
+    def live_texts(self) -> Sequence[tuple[str, str]]:
+        """Source and target text of each sentence pair."""
+        return self.texts
+
     def __len__(self) -> int:
         """The number of sentence pairs."""
         return len(self.texts)

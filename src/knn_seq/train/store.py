@@ -46,6 +46,7 @@ def add_combiner(store: DatastoreFolder, manifest: Manifest, training: Training,
         log_likelihoods={name: round(value, 4) for name, value in training.log_likelihoods.items()},
         skip_file=_written(folder / f"{settings.combiner}-skip", training.skip.network.save),
         skip_saves=round(training.skip.saved, 4),
+        changes=manifest.changes,
     )
     chosen = cast(StoredSettings, {**with_value(settings), **_median(manifest)})
     manifest.tuned[settings_name(settings)] = chosen
