@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,12 @@ class KsterCombiner(TrainedCombiner):
                 f"The combiner 'kster' reads the neighbours' keys, and those of {store.path} are missing: "
                 "choose another combiner."
             ) from error
+
+    def renewed(self, store: Any) -> KsterCombiner:
+        """See `Combiner.renewed`."""
+        later = copy.copy(self)
+        later.attach(store)
+        return later
 
     def _forward(self, inputs: CombinerInputs) -> Combination:
         # All keys of many rows at once would fill the memory.

@@ -378,4 +378,12 @@ class SearchIndex(ABC):
         return F.normalize(vectors, dim=1) if self.metric == "cosine" else vectors
 
 
+def merge_results(first: SearchResult, second: SearchResult, k: int) -> SearchResult:
+    """The k nearest of both, of equally near ones those with the lower ids."""
+    ids, order = torch.cat([first.ids, second.ids], dim=1).sort(dim=1)
+    distances = torch.cat([first.distances, second.distances], dim=1).gather(1, order)
+    distances, order = distances.sort(dim=1, stable=True)
+    return SearchResult(distances[:, :k], ids.gather(1, order)[:, :k])
+
+
 INDEXES: Registry[SearchIndex] = Registry(SearchIndex, "index", "index")  # type: ignore[type-abstract]

@@ -17,11 +17,12 @@ log = logging.getLogger(__name__)
 
 
 def open_index(store: DatastoreFolder, name: str | None = None) -> SearchIndex:
-    """The index of that name, or the datastore's default one."""
-    return store.open_named(lambda: _open(store, name))
+    """The index of that name, or the datastore's default one; it is of the first segment's keys."""
+    return store.open_named(lambda: load_index(store, name))
 
 
-def _open(store: DatastoreFolder, name: str | None) -> SearchIndex:
+def load_index(store: DatastoreFolder, name: str | None) -> SearchIndex:
+    """The same of the generation that the store has read, or an error if another process has replaced it."""
     manifest = store.manifest
     name = name or manifest.default_index
     folder = store.index_folder(str(name))

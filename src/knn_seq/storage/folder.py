@@ -180,7 +180,12 @@ class DatastoreFolder:
         """The position of each entry in its target, (entries,); None: every token of every target is an entry."""
         if all(segment.positions is None for segment in self.segments):
             return None
-        parts = [_places(each.values) if each.positions is None else each.positions for each in self.segments]
+        parts = [
+            each.values.places_in_rows(np.arange(len(each.values.items))).astype(np.int32)
+            if each.positions is None
+            else each.positions
+            for each in self.segments
+        ]
         return joined_rows(parts)  # type: ignore[no-any-return]
 
     @cached_property
@@ -318,9 +323,3 @@ def stamp_of(store: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _places(values: Ragged) -> NDArray[np.int32]:
-    """The place of each item in its sequence."""
-    starts = np.repeat(values.offsets[:-1], values.lengths())
-    return (np.arange(len(values.items)) - starts).astype(np.int32)

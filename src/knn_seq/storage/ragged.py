@@ -67,6 +67,10 @@ class Ragged(Sequence[NDArray[Any]]):
         """For each place among the items the sequence that it lies in, same shape int64; -1 stays -1."""
         return np.searchsorted(self.offsets, np.asarray(items, np.int64), side="right") - 1
 
+    def places_in_rows(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each place among the items the place in its sequence."""
+        return items - self.offsets[self.row_of(items)]
+
     def places_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The places of all items of some sequences, (n,), sequence by sequence."""
         starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
