@@ -135,7 +135,7 @@ def assert_same_neighbours(got, wanted) -> None:
 
 
 @pytest.mark.parametrize("search", ["bm25", "encoder:l2"])
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(actions=st.lists(ACTION, min_size=2, max_size=7))
 def test_any_sequence_of_changes(built, model, other, search, actions):
     folder = Path(tempfile.mkdtemp(dir=IN_MEMORY))

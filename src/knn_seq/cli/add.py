@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from knn_seq.cli.engines import add_engine_options
 from knn_seq.cli.options import add_corpus_options, add_model_options, add_quiet_option, chosen, corpus_of
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace, update: bool = False) -> None:
         print(f"{count(len(ids), 'sentence pair')} {what}; there are {store.manifest.counts.sentences:,} now.")
 
 
-def named_corpus(arguments: argparse.Namespace) -> dict[str, object]:
+def named_corpus(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `Datastore.add` takes of the options of a corpus."""
     given = corpus_of(arguments)
     return {"corpus_options" if name == "options" else name: value for name, value in given.items()}
