@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +117,16 @@ def changed_search(
     total = len(store.texts)
     chosen = random.permutation(total)[: int(CHANGED * total)].tolist()
     source = JitteredModel(model)
-    changed.add([changed.texts[number] for number in chosen], source)
+    few = max(len(chosen) // 25, 1)  # that stay in a small segment; the others are added to the index
+    for some in (chosen[few:], chosen[:few]):
+        changed.add([changed.texts[number] for number in some], source)
     changed.delete([store.pairs[number].id for number in random.permutation(total)[: int(CHANGED * total)].tolist()])
     queries = held_out_states(model, test[:40], max(BATCHES)).numpy()
     before, after = open_segmented(store.snapshot()), open_segmented(changed.snapshot())
     rows = []
     for batch in BATCHES:
         parts = [queries[start : start + batch] for start in range(0, len(queries), batch)]
-        ratios = in_turns(lambda p=parts: search(after, p), lambda p=parts: search(before, p), options.rounds)
+        ratios = in_turns(partial(search, after, parts), partial(search, before, parts), options.rounds)
         what = f"search of {batch} queries with {CHANGED:.0%} deleted and {CHANGED:.0%} added, against none"
         segments = {name: [info.tokens, *info.indexes] for name, info in changed.manifest.segments.items()}
         rows.append(Row(what, ratios, options.goal(1.2), at_most=True, figures={"segments": segments}))

@@ -14,6 +14,7 @@ from knn_seq.decoding import stored_settings
 from knn_seq.errors import KnnSeqError, ModelMismatch, NotFound
 from knn_seq.index import SearchIndex, delete_unused, open_index
 from knn_seq.index.check import IndexCheck, check_index
+from knn_seq.index.stored import indexed_keys
 from knn_seq.live import (
     add_pairs,
     compact_datastore,
@@ -193,7 +194,7 @@ class Datastore(DatastoreFolder):
             index_options: Options of the searches.
         """
         index = self.open_index(name)
-        keys = self.base.keys
+        keys = indexed_keys(self, name or str(self.manifest.default_index))
         with Progress("exact search", len(keys), "key") as progress:
             return check_index(index, keys, k, queries, on_progress=progress.update, options=index_options)
 

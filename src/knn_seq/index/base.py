@@ -293,6 +293,11 @@ class SearchIndex(ABC):
         return False
 
     @property
+    def growable(self) -> bool:
+        """Whether entries with numbers of their own may be added to it after it was saved, at little cost."""
+        return False
+
+    @property
     def can_stay_on_disk(self) -> bool:
         """Whether entries may lie on the disk, so that it may be larger than memory."""
         return False

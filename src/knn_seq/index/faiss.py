@@ -148,6 +148,11 @@ class FaissIndex(SearchIndex):
         return can_stay_on_disk(self.index) or fast_scan_lists(self.index) is not None
 
     @property
+    def growable(self) -> bool:
+        """Whether it has inverted lists in memory, or is exact and has no ids but the places of its entries."""
+        return not self._mapped and (inverted_lists(self.index) is not None or isinstance(self.index, faiss.IndexFlat))
+
+    @property
     def can_stay_on_disk(self) -> bool:
         """Whether its lists may lie on the disk."""
         return can_stay_on_disk(self.index)

@@ -58,7 +58,7 @@ class SegmentedIndex:
         self.first, self.others, self.tail = first, tuple(others), tail
         self.rows = len(first) + sum(len(part.index) for part in others) + (len(tail.index) if tail else 0)
         self._parts = [Part(first, 0), *others]
-        self._deleted = [_deleted_in(part, deleted) for part in self._parts]
+        self._deleted = [Deleted.of(part, deleted) for part in self._parts]
         if tail is not None and len(tail.index):
             self._parts.append(Part(tail.index, 0))
             self._deleted.append(None)  # deleted rows are taken out of it
@@ -84,7 +84,7 @@ class SegmentedIndex:
             found = self._with(found, part, deleted, queries, k)
         return found
 
-    def _with(self, found: SearchResult, part: Part, deleted: Tensor | None, queries: Vectors, k: int) -> SearchResult:
+    def _with(self, found: SearchResult, part: Part, deleted: Deleted | None, queries: Vectors, k: int) -> SearchResult:
         """The k nearest of what was found and of a part.
 
         Usually few of them are in the part, so it is asked for few; for all of them where it had none but near ones.
@@ -120,10 +120,13 @@ def open_segmented(store: DatastoreFolder, name: str | None = None, before: Segm
     else:
         first = load_index(store, name)
         first.opened_from = (folder, store.base.path)  # type: ignore[attr-defined]
+    covered = len(first)
     starts = np.cumsum([0, *(info.tokens for info in manifest.segments.values())]).tolist()
     known = {} if before is None else {getattr(part.index, "opened_from", None): part.index for part in before.others}
     others, small = [], []
-    for start, segment, info in list(zip(starts, store.segments, manifest.segments.values(), strict=False))[1:]:
+    for start, segment, info in zip(starts, store.segments, manifest.segments.values(), strict=False):
+        if start < covered:
+            continue
         if metric in info.indexes:
             own = segment.index_folder(metric)
             index = known.get(own) or INDEXES.get(info.indexes[metric]).load(own)
@@ -167,53 +170,58 @@ def tail_of(
     return Tail(index, places)
 
 
-def _deleted_in(part: Part, deleted: NDArray[np.bool_] | None) -> Tensor | None:
-    """Whether each row of a part is deleted, (rows,); None: none is."""
-    if deleted is None:
-        return None
-    own = deleted[part.start : part.start + len(part.index)]
-    return torch.from_numpy(own) if own.any() else None
+@dataclass(frozen=True)
+class Deleted:
+    """The rows of a part that are deleted."""
+
+    rows: NDArray[np.bool_]  # whether each is
+    share: float
+
+    @classmethod
+    def of(cls, part: Part, deleted: NDArray[np.bool_] | None) -> Deleted | None:
+        """Those of a part; None: there are none."""
+        if deleted is None:
+            return None
+        own = deleted[part.start : part.start + len(part.index)]
+        return cls(own, float(own.mean())) if own.any() else None
+
+    def spare(self, k: int) -> int:
+        """How many more than k have to be found for k to be left, nearly always."""
+        expected = k * self.share / max(1 - self.share, 1 / len(self.rows))
+        return math.ceil(expected + 3 * math.sqrt(expected))
 
 
 def _live(
     index: SearchIndex,
-    deleted: Tensor | None,
+    deleted: Deleted | None,
     queries: Vectors,
     k: int,
     options: Mapping[str, Any] | None = None,
+    wide: int = 0,
 ) -> SearchResult:
     """The k nearest rows that are not deleted: some more are asked for, and many more where that was not enough."""
     if deleted is None:
         return index.search(queries, k, options)
-    share = float(deleted.float().mean())
-    expected = k * share / max(1 - share, 1 / max(len(index), 1))
-    return _wide(index, deleted, queries, k, k + math.ceil(expected + 3 * math.sqrt(expected)), options)
-
-
-def _wide(
-    index: SearchIndex,
-    deleted: Tensor,
-    queries: Vectors,
-    k: int,
-    wide: int,
-    options: Mapping[str, Any] | None,
-) -> SearchResult:
-    wide = min(wide, max(len(index), k))
+    wide = min(wide or k + deleted.spare(k), max(len(index), k))
     found = index.search(queries, wide, options)
-    ids = found.ids.cpu()
-    gone = (deleted[ids.clamp(min=0)] & (ids >= 0)).to(found.ids.device)
-    order = gone.to(torch.int8).argsort(dim=1, stable=True)[:, :k]
-    left = ~gone.gather(1, order)
+    ids = found.ids.cpu().numpy()
+    gone = deleted.rows[ids]  # where there is none, -1, the last row answers, and it is as good to drop that
+    if not gone.any():
+        return SearchResult(found.distances[:, :k], found.ids[:, :k])
+    order = np.argsort(gone, axis=1, kind="stable")[:, :k]
+    left = ~np.take_along_axis(gone, order, axis=1)
+    chosen, missing = torch.from_numpy(order).to(found.ids.device), torch.from_numpy(~left).to(found.ids.device)
     kept = SearchResult(
-        found.distances.gather(1, order).masked_fill(~left, torch.inf),
-        found.ids.gather(1, order).masked_fill(~left, -1),
+        found.distances.gather(1, chosen).masked_fill_(missing, torch.inf),
+        found.ids.gather(1, chosen).masked_fill_(missing, -1),
     )
     # Where the last place is empty, there is nothing more to be had from this index.
-    more = (~left[:, -1] & (found.ids[:, -1] >= 0)).nonzero().squeeze(1)
+    more = np.flatnonzero(~left[:, -1] & (ids[:, -1] >= 0))
     if wide < len(index) and len(more):
-        asked = queries[more if isinstance(queries, Tensor) else more.cpu().numpy()]
-        better = _wide(index, deleted, asked, k, WIDENING * wide, options)
-        kept.distances[more], kept.ids[more] = better.distances, better.ids
+        rows = torch.from_numpy(more)
+        asked = queries[rows.to(queries.device)] if isinstance(queries, Tensor) else queries[more]
+        better = _live(index, deleted, asked, k, options, WIDENING * wide)
+        kept.distances[rows], kept.ids[rows] = better.distances, better.ids
     return kept
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -48,6 +48,10 @@ class ConcatenatedRows:
         chosen = np.asarray(rows)
         return self.take(np.flatnonzero(chosen) if chosen.dtype == bool else chosen)
 
+    def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> ConcatenatedRows:
+        """The rows of all parts, each changed the same way."""
+        return ConcatenatedRows([change(part) for part in self.parts])
+
     def take(self, indices: Any, axis: int | None = 0, out: Any = None, mode: str = "raise") -> NDArray[Any]:
         """The rows of these numbers, in the shape of these; what `numpy.take` calls."""
         rows = np.asarray(indices, np.int64)
@@ -55,11 +59,15 @@ class ConcatenatedRows:
             rows = rows.clip(0, len(self) - 1)
         elif rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < len(self)):
             raise IndexError(f"Some of the rows are not among the {len(self)} that there are.")
-        result = np.empty((*rows.shape, *self.shape[1:]), self.dtype) if out is None else out
-        of_part = np.searchsorted(self.starts, rows, side="right") - 1
-        for place in np.unique(of_part).tolist():
-            here = of_part == place
-            result[here] = self.parts[place][rows[here] - self.starts[place]]
+        # Nearly all rows are usually in the first part: those of others are put in their places afterwards.
+        result: NDArray[Any] = np.take(self.parts[0], rows, axis=0, out=out, mode="clip")
+        later = np.nonzero(rows >= self.starts[1])
+        if len(later[0]):
+            wanted = rows[later]
+            of_part = np.searchsorted(self.starts, wanted, side="right") - 1
+            for place in np.unique(of_part).tolist():
+                here = of_part == place
+                result[tuple(axis[here] for axis in later)] = self.parts[place][wanted[here] - self.starts[place]]
         return result
 
 
