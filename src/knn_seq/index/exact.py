@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.index.base import CHUNK_BYTES, SearchResult, Vectors, merge_results
+from knn_seq.index.base import CHUNK_BYTES, SearchResult, Vectors
+from knn_seq.index.result import merge_results
 from knn_seq.index.torch import TorchIndex
 
 

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.index.base import INDEXES, SearchIndex, SearchResult, Vectors, merge_results
+from knn_seq.index.base import INDEXES, SearchIndex, SearchResult, Vectors
+from knn_seq.index.exact_rows import ExactRows
+from knn_seq.index.result import merge_results
 from knn_seq.index.stored import load_index
-from knn_seq.index.torch import TorchIndex
 from knn_seq.storage import DatastoreFolder
 
 WIDENING = 4  # times as many neighbours where too many of those that were found are deleted
@@ -32,9 +33,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Tail:
-    """Small segments, in one exact index; its ids are those of the datastore."""
+    """Small segments, searched exactly; ids are those of the datastore."""
 
-    index: TorchIndex
+    rows: ExactRows
     segments: tuple[tuple[Path, int], ...]  # their folders, and where each of them begins
 
 
@@ -56,12 +57,9 @@ class SegmentedIndex:
         deleted: NDArray[np.bool_] | None = None,
     ) -> None:
         self.first, self.others, self.tail = first, tuple(others), tail
-        self.rows = len(first) + sum(len(part.index) for part in others) + (len(tail.index) if tail else 0)
+        self.rows = len(first) + sum(len(part.index) for part in others) + (len(tail.rows) if tail else 0)
         self._parts = [Part(first, 0), *others]
         self._deleted = [Deleted.of(part, deleted) for part in self._parts]
-        if tail is not None and len(tail.index):
-            self._parts.append(Part(tail.index, 0))
-            self._deleted.append(None)  # deleted rows are taken out of it
 
     def __len__(self) -> int:
         return self.rows
@@ -82,7 +80,18 @@ class SegmentedIndex:
         found = _live(self._parts[0].index, self._deleted[0], queries, k, options)
         for part, deleted in zip(self._parts[1:], self._deleted[1:], strict=True):
             found = self._with(found, part, deleted, queries, k)
-        return found
+        return found if self.tail is None else self._with_tail(found, self.tail.rows, queries)
+
+    def _with_tail(self, found: SearchResult, rows: ExactRows, queries: Vectors) -> SearchResult:
+        device = found.ids.device
+        asked = (
+            queries.detach().float().cpu().numpy() if isinstance(queries, Tensor) else np.asarray(queries, np.float32)
+        )
+        before = found.distances.cpu().numpy(), found.ids.cpu().numpy()
+        distances, ids = rows.merge(asked, before)
+        if distances is before[0]:
+            return found
+        return SearchResult(torch.from_numpy(distances).to(device), torch.from_numpy(ids).to(device))
 
     def _with(self, found: SearchResult, part: Part, deleted: Deleted | None, queries: Vectors, k: int) -> SearchResult:
         """The k nearest of what was found and of a part.
@@ -160,14 +169,13 @@ def tail_of(
         return None
     places = tuple((path, start) for path, start, _ in small)
     known = len(before.segments) if before and before.segments == places[: len(before.segments)] else 0
-    index = before.index.copy() if before and known else TorchIndex(dimension, metric)
-    for _, start, rows in small[known:]:
-        if len(rows):
-            index.add(rows, np.arange(start, start + len(rows)))
+    rows = before.rows if before and known else ExactRows(dimension, metric)
+    for _, start, added in small[known:]:
+        if len(added):
+            rows = rows.with_rows(added, np.arange(start, start + len(added)))
     if deleted is not None:
-        gone = [start + np.flatnonzero(deleted[start : start + len(rows)]) for _, start, rows in small]
-        index.remove(np.concatenate(gone))
-    return Tail(index, places)
+        rows = rows.without(deleted[rows.ids])
+    return Tail(rows, places)
 
 
 @dataclass(frozen=True)
@@ -202,6 +210,12 @@ def _live(
     """The k nearest rows that are not deleted: some more are asked for, and many more where that was not enough."""
     if deleted is None:
         return index.search(queries, k, options)
+    if not wide and index.skips_deleted:
+        found = index.search(queries, k, options, deleted.rows)
+        lacking = np.flatnonzero(found.ids[:, -1].cpu().numpy() < 0)
+        if len(lacking):
+            _search_again(found, lacking, index, deleted, queries, k, options, k + deleted.spare(k))
+        return found
     wide = min(wide or k + deleted.spare(k), max(len(index), k))
     found = index.search(queries, wide, options)
     ids = found.ids.cpu().numpy()
@@ -218,11 +232,25 @@ def _live(
     # Where the last place is empty, there is nothing more to be had from this index.
     more = np.flatnonzero(~left[:, -1] & (ids[:, -1] >= 0))
     if wide < len(index) and len(more):
-        rows = torch.from_numpy(more)
-        asked = queries[rows.to(queries.device)] if isinstance(queries, Tensor) else queries[more]
-        better = _live(index, deleted, asked, k, options, WIDENING * wide)
-        kept.distances[rows], kept.ids[rows] = better.distances, better.ids
+        _search_again(kept, more, index, deleted, queries, k, options, WIDENING * wide)
     return kept
+
+
+def _search_again(
+    found: SearchResult,
+    lacking: NDArray[np.int64],
+    index: SearchIndex,
+    deleted: Deleted,
+    queries: Vectors,
+    k: int,
+    options: Mapping[str, Any] | None,
+    wide: int,
+) -> None:
+    """Put what a wider search finds into the rows of a result that lack neighbours."""
+    rows = torch.from_numpy(lacking)
+    asked = queries[rows.to(queries.device)] if isinstance(queries, Tensor) else queries[lacking]
+    better = _live(index, deleted, asked, k, options, wide)
+    found.distances[rows], found.ids[rows] = better.distances, better.ids
 
 
 def _numbered(found: SearchResult, start: int) -> SearchResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -83,12 +82,6 @@ class TorchIndex(SearchIndex):
     def memory(self) -> int:
         """Keys, ids and their distances from the centre."""
         return sum(part.nbytes for block in self._blocks for part in block)
-
-    def copy(self) -> TorchIndex:
-        """Another index of the same entries: what is added or removed there does not show here."""
-        copied = copy.copy(self)
-        copied._blocks = list(self._blocks)
-        return copied
 
     def _train(self, sample: Tensor) -> None:
         pass

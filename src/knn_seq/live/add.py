@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ from knn_seq.sentences import VectorSearch
 from knn_seq.sentences.base import sentence_search
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import DatastoreFolder, Segment
-from knn_seq.storage.atomic import read_json, write_json
+from knn_seq.storage.atomic import read_json, unsynced, write_json
 from knn_seq.storage.manifest import SegmentInfo
 from knn_seq.storage.replacement import SEGMENTS, Replacement, discard_work
 
 log = logging.getLogger(__name__)
 
 STARTED, TEXT_DONE = "started.json", "text.json"
+FEW_PAIRS = 256  # that are in memory, and added in a second
 IN_MEMORY = "added"  # what the corpus of pairs is called that come from no file
 
 
@@ -94,6 +96,7 @@ class _Addition:
             "max_length": settings.max_length,
             "update": self.manifest.generation if update else None,
         }
+        self.few = not corpus.reader.paths and len(list(islice(corpus, FEW_PAIRS))) < FEW_PAIRS
         self.lookup = Lookup(folder)
         self.replaced = replaced_by(corpus, self.lookup) if update else Replaced.nothing()
         self.corpus = self.replaced.renamed(corpus)
@@ -106,7 +109,13 @@ class _Addition:
         self.replacement.prepare()
         if not self.replacement.complete:
             with open_engine(self.settings, self.model) as engine:
-                self._make(engine)
+                if self.few:  # sooner made again than brought to the disk step by step
+                    discard_work(self.replacement.work, shutil.rmtree)
+                    self.replacement.prepare()
+                    with unsynced():
+                        self._make(engine)
+                else:
+                    self._make(engine)
         ids = [info.id for info in self.segment.pairs]
         sentences, tokens = len(self.segment), len(self.segment.keys)
         self.segment.close()

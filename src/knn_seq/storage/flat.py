@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from knn_seq.errors import DamagedFile, NotFound
 from knn_seq.runtime.memory import MemoryNeed, require_memory
-from knn_seq.storage.atomic import disk_errors
+from knn_seq.storage.atomic import disk_errors, sync_file
 
 ALIGNMENT = 64  # bytes: a cache line
 READ_BYTES = 1 << 16  # up to here a dataset is read: a map would keep its file open, and many small ones are too many
@@ -120,7 +120,7 @@ class FlatWriter:
     def sync(self) -> None:
         """Return when all that was written is on the disk."""
         with disk_errors(self.path):
-            os.fsync(self._handle)
+            sync_file(self._handle)
 
     def close(self) -> None:
         """Close the file."""

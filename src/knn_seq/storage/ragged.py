@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from knn_seq.errors import DamagedFile
-from knn_seq.storage.atomic import PARTIAL, disk_errors, partial_of, publish
+from knn_seq.storage.atomic import PARTIAL, disk_errors, partial_of, publish, sync_file
 from knn_seq.storage.flat import FlatWriter, create_flat, open_flat, read_extents
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class _AppendFile:
     def sync(self) -> None:
         self._flush()
         with disk_errors(self.path):
-            os.fsync(self._handle)
+            sync_file(self._handle)
 
     def close(self) -> None:
         os.close(self._handle)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -42,7 +43,7 @@ class Record:
         """
         if not isinstance(data, dict):
             raise _fault(data, at, "an object")
-        hints, known = get_type_hints(cls), {}
+        hints, known = _hints(cls), {}
         for entry in fields(cls):
             if entry.name in data and entry.name != "extra":
                 known[entry.name] = _read(data[entry.name], hints[entry.name], _below(at, entry.name))
@@ -60,6 +61,11 @@ class Record:
         """The JSON object of it."""
         data = {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self) if entry.name != "extra"}
         return data | self.extra
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def require_plain(value: Any, at: str = "", depth: int = 0) -> None:
@@ -112,7 +118,7 @@ def _converted(value: Any, kind: Any, at: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Record):
         return kind.from_dict(value, at)
     if is_typeddict(kind):
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         return {name: _read(item, hints.get(name, Any), _below(at, name)) for name, item in value.items()}
     if get_origin(kind) in (dict, Mapping):
         return {name: _read(item, get_args(kind)[1], _below(at, name)) for name, item in value.items()}

@@ -60,13 +60,20 @@ class KeyRanker:
         self._rows: Any = keys.map(_as_one) if isinstance(keys, ConcatenatedRows) else _as_one(keys)
         self._free: list[_Table] = []  # as many as there ever were threads at a time
 
-    def rank(self, queries: NDArray[np.float32], candidates: NDArray[np.int64], k: int) -> FaissResult:
+    def rank(
+        self,
+        queries: NDArray[np.float32],
+        candidates: NDArray[np.int64],
+        k: int,
+        deleted: NDArray[np.bool_] | None = None,
+    ) -> FaissResult:
         """Squared distances, or inner products, and ids of the k nearest, (queries, k), nearest first.
 
         Args:
             queries: (n, dimension)
             candidates: (n, c), ids, at least k of them; -1 is none, and comes last.
             k: How many.
+            deleted: Whether the entry of each id does not count, (entries,).
         """
         table = None
         with suppress(IndexError):  # another thread may be faster
@@ -74,6 +81,9 @@ class KeyRanker:
         if table is None or table.width != candidates.shape[1]:
             table = _Table(self.keys, candidates.shape[1], self.inner_product)
         missing = candidates < 0 if candidates[:, -1].min() < 0 else None
+        if deleted is not None and (gone := deleted[candidates]).any():
+            missing = gone if missing is None else gone | missing
+            candidates = np.where(missing, -1, candidates)
         distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
         for start in range(0, len(queries), table.queries):
             some = slice(start, start + table.queries)
