@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -43,7 +42,8 @@ class Record:
         """
         if not isinstance(data, dict):
             raise _fault(data, at, "an object")
-        hints, known = _hints(cls), {}
+        hints: dict[str, Any] = _hints(cls)
+        known = {}
         for entry in fields(cls):
             if entry.name in data and entry.name != "extra":
                 known[entry.name] = _read(data[entry.name], hints[entry.name], _below(at, entry.name))
@@ -63,9 +63,14 @@ class Record:
         return data | self.extra
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _hints(kind: Any) -> dict[str, Any]:
+    """Those of a class; to read them takes longer than to read a manifest by them."""
+    if kind not in _known_hints:
+        _known_hints[kind] = get_type_hints(kind)
+    return _known_hints[kind]
+
+
+_known_hints: dict[Any, dict[str, Any]] = {}
 
 
 def require_plain(value: Any, at: str = "", depth: int = 0) -> None:
