@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from live_stores import OPTIONS, PAIRS
 from tiny_models import make_model
 
 from knn_seq.datastore import Datastore
 from knn_seq.models import Model
-
-OPTIONS = {"key_dtype": "float32", "index_recipe": "Flat", "calibration_sentences": 0, "batch_tokens": 64, "workers": 1}
-PAIRS = [(f"{8 + n} {9 + 2 * n % 40} {10 + 3 * n % 40}", f"{20 + n} {21 + n} {50 - n}") for n in range(12)]
 
 
 @pytest.fixture(scope="session")

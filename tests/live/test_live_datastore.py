@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import OPTIONS, PAIRS
+from live_stores import OPTIONS, PAIRS
 
 import knn_seq.live.fold
 from knn_seq.corpus import SentencePair
@@ -259,6 +259,23 @@ def test_merging_needs_the_same_model(store, built, save_model, tmp_path, model)
     assert both.manifest.counts.sentences == 2 * len(PAIRS)
     assert len({pair.id for pair in both.live_pairs()}) == 2 * len(PAIRS)
     np.testing.assert_array_equal(both.keys[: len(store)], store.keys)
+
+
+def test_a_pruned_datastore_takes_additions(store, model, tmp_path):
+    small = store.prune(tmp_path / "small", "merge", 0.9, model=model)
+    entries = len(small)
+    small.add([NEW], model)
+    small.delete(source=PAIRS[3][0])
+    for _ in range(2):
+        assert small.counts is not None
+        sentences, positions = small.locate(np.arange(len(small)))
+        tokens = [small.targets[s][p] for s, p in zip(sentences.tolist(), positions.tolist(), strict=True)]
+        np.testing.assert_array_equal(tokens, small.values.items[np.arange(len(small))])
+        assert Translator(small, model, **SEARCH).translate(NEW[0]).text == NEW[1]
+        small.compact()
+    assert small.manifest.compacted
+    assert len(small) < entries + 5
+    assert small.counts[-5:].tolist() == [1] * 5
 
 
 def test_what_needs_one_segment_says_so(store, model, tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import OPTIONS, PAIRS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from live_stores import OPTIONS, PAIRS
 
 import knn_seq.live.fold
 from knn_seq.corpus import SentencePair

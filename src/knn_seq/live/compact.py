@@ -89,11 +89,10 @@ def build_parts(
 
 def index_settings(manifest: Manifest, name: str, info: IndexInfo, settings: BuildSettings) -> BuildSettings:
     """How an index of that description is built again."""
-    recipe = manifest.build.index_recipe
-    if name != DEFAULT_INDEX:
-        recipe = info.type if info.recipe is None else f"{info.type}:{info.recipe}"
-    options = manifest.build.index_options if name == DEFAULT_INDEX else info.options
-    return replace(settings, index_recipe=recipe, distance_metric=info.metric, index_options=options)
+    recipe = info.type if info.recipe is None else f"{info.type}:{info.recipe}"
+    if name == DEFAULT_INDEX and manifest.build.index_recipe == "auto" and info.type == "faiss":
+        recipe = "auto"  # another one may fit another number of keys
+    return replace(settings, index_recipe=recipe, distance_metric=info.metric, index_options=info.options)
 
 
 def build_subset(
