@@ -76,7 +76,11 @@ def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, t
         own = stores.get(name)
         sizes = ["", "", ""]
         if own is not None:
-            sizes = [f"{len(own):,}", format_bytes(_bytes(own.keys_path)), format_bytes(_bytes(own.path / "index"))]
+            sizes = [
+                f"{len(own):,}",
+                format_bytes(_bytes(own.base.keys_path)),
+                format_bytes(_bytes(own.path / "index")),
+            ]
         rows.append([name, *(f"{scores[label][name].value:.1f}" for label in scores), *sizes, seconds.get(name, "")])
     return markdown(["", *scores, "entries", "keys", "index", "pruned in"], rows)
 

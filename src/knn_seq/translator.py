@@ -73,21 +73,27 @@ class Translator:
         wanted = opened.model_settings if isinstance(opened, Datastore) else ModelSettings("")
         wanted = override(wanted, given)
         lead = as_model(model or wanted.name, wanted, tokenizer)
-        if isinstance(opened, Corpus):
+        if isinstance(opened, Datastore):
+            opened.require_fitting(lead)
+            opened = opened.snapshot()
+        elif isinstance(opened, Corpus):
             opened.prefer_languages(lead)
-        self.store = TranslationMemory.open(opened) if isinstance(opened, Corpus) else opened
-        if isinstance(self.store, Datastore):
-            self.store.require_fitting(lead)
+            opened = TranslationMemory.open(opened)
         self.model: Model = Ensemble.of([lead, *(as_model(other, wanted) for other in ensemble)]) if ensemble else lead
-        self.decoder = KnnDecoder(self.store, self.model, {name: given[name] for name in given if name in _SEARCH})
+        self.decoder = KnnDecoder(opened, self.model, {name: given[name] for name in given if name in _SEARCH})
         self.decoder.settings()  # what cannot be is refused at once
         self.decoding = override(decoding, given) if isinstance(decoding, DecodingSettings) else decoding
         self.decoding = self.decoding or override(DecodingSettings(), given)
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
-        self._owns_store, self._closed = self.store is not store, False
+        self._owns_store, self._closed = not isinstance(store, Datastore), False
         if isinstance(self.store, TranslationMemory) and given.get("temperature") is None:
             self._measure_memory(given.get("combiner"))
+
+    @property
+    def store(self) -> Datastore | TranslationMemory:
+        """What is searched, in the generation that the last batch has seen."""
+        return self.decoder.store  # type: ignore[return-value]
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings, too
@@ -207,11 +213,13 @@ class Translator:
         """
         for name in combiners:
             require_trainable(name)
-        settings = self.decoder.settings()
+        self.decoder.refresh()
+        decoder = self.decoder.frozen()  # whatever is added meanwhile
+        settings = decoder.settings()
         listed = None if general is None or isinstance(general, str | Path) else list(general)
         others = general_sentences(self.model, general) if listed is None else listed  # type: ignore[arg-type]
         pairs = None if dev is None else self.references([s for s, _ in dev], [t for _, t in dev])
-        examples = examples_for(self.decoder, settings, dev=pairs, general=others, sentences=sentences, k=k, seed=seed)
+        examples = examples_for(decoder, settings, dev=pairs, general=others, sentences=sentences, k=k, seed=seed)
         trained = [train(examples, settings, name, k, seed) for name in combiners]
         for number, each in enumerate(trained):
             if isinstance(self.store, Datastore):
@@ -220,6 +228,22 @@ class Translator:
                 store_combiner(self.store, each, wanted and not number)
             self.decoder.use_combiner(each.settings, each.combiner, each.skip and each.skip.network)
         return trained
+
+    def add(self, pairs: CorpusLike, update: bool = False, **options: Any) -> list[str]:
+        """Add sentence pairs to the datastore with the translator's model, between two batches.
+
+        Args:
+            pairs: Pairs of texts, `SentencePair`s, a file, or an opened corpus.
+            update: Let each pair take the place of the one with its id or, if there is none, of those with its source.
+            **options: Those of `Datastore.add`.
+
+        Returns:
+            The ids of the pairs.
+        """
+        if not isinstance(self.store, Datastore):
+            raise KnnSeqError("A translation memory is searched as it is: add sentence pairs to a datastore.")
+        with self._lock:
+            return Datastore(self.store.path).add(pairs, self.model, **{**options, "update": update})
 
     def close(self) -> None:
         """Let go of indexes and files; a datastore or a model that was given stays as it is."""
@@ -243,6 +267,7 @@ class Translator:
         with self._lock:
             if self._closed:
                 raise KnnSeqError("This translator is closed: open another one.")
+            self.decoder.refresh()
             knn = self.decoder.batch(sources, search, self.stopwatch)
             return self.model.generate([source.tokens for source in sources], decoding, knn)
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import json
+import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,9 +38,10 @@ class KnnDecoder:
         self.store, self.model, self.options = store, model, dict(options or {})
         # What a translation memory, which has no settings of its own, is searched with.
         self.memory_settings = SearchSettings(retriever="memory", combiner="distance")
-        self._retrievers: dict[str, Retriever] = {}
+        self._retrievers: dict[str, tuple[Retriever, SearchSettings]] = {}
         self._combiners: dict[str, Combiner] = {}
         self._skips: dict[str, SkipNetwork] = {}
+        self._refreshing = threading.Lock()
         self._outages: defaultdict[str | None, Outage] = defaultdict(Outage)  # of the index of that name
 
     def settings(self, options: Mapping[str, Any] | None = None) -> SearchSettings:
@@ -59,8 +62,40 @@ class KnnDecoder:
         """The retriever that these settings name."""
         key = json.dumps([settings.retriever, settings.index, dict(settings.retriever_options)], sort_keys=True)
         if key not in self._retrievers:
-            self._retrievers[key] = RETRIEVERS.get(settings.retriever).open(self.store, self.model, settings)
-        return self._retrievers[key]
+            generation = self._generation()
+            made = RETRIEVERS.get(settings.retriever).open(self.store, self.model, settings)
+            if isinstance(self.store, DatastoreFolder) and self._generation() != generation:  # replaced meanwhile
+                self._renew(self.store)
+            self._retrievers[key] = made, settings
+        return self._retrievers[key][0]
+
+    def refresh(self) -> None:
+        """Search the newest generation of the datastore from now on; batches that have begun keep theirs.
+
+        Nothing is opened again that did not change, and if nothing did, this costs as much as looking at one file.
+        """
+        if isinstance(self.store, DatastoreFolder) and self.store.changed():
+            with self._refreshing:
+                if self.store.changed():
+                    self._renew(self.store.snapshot())
+
+    def frozen(self) -> KnnDecoder:
+        """The same decoder, which keeps the present generation even if this one is refreshed."""
+        kept = copy.copy(self)
+        kept._retrievers, kept._combiners = dict(self._retrievers), dict(self._combiners)
+        kept._skips = dict(self._skips)
+        return kept
+
+    def _generation(self) -> int:
+        return self.store.manifest.generation if isinstance(self.store, DatastoreFolder) else 0
+
+    def _renew(self, store: DatastoreFolder) -> None:
+        retrievers = {
+            key: (retriever.renewed(store, self.model, settings), settings)
+            for key, (retriever, settings) in self._retrievers.items()
+        }
+        combiners = {key: combiner.renewed(store) for key, combiner in self._combiners.items()}
+        self.store, self._retrievers, self._combiners = store, retrievers, combiners
 
     def combiner(self, settings: SearchSettings) -> Combiner:
         """The combiner that these settings name."""

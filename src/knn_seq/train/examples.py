@@ -130,6 +130,8 @@ def far_queries(predictions: Predictions, store: DatastoreFolder, metric: str, s
     for number, size in enumerate(FAR_SAMPLES):
         rows = torch.arange(number, len(predictions), len(FAR_SAMPLES))
         entries = np.sort(random.permutation(len(store))[:size])
+        if store.deleted_entries is not None:
+            entries = entries[~store.deleted_entries[entries]]
         distances, places = exact_search(store.keys[entries], queries[rows].float(), k, metric)
         found = places >= 0
         ids = torch.from_numpy(entries)[places.clamp(min=0)].masked_fill(~found, -1)

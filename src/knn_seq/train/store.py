@@ -46,6 +46,7 @@ def add_combiner(store: DatastoreFolder, manifest: Manifest, training: Training,
         log_likelihoods={name: round(value, 4) for name, value in training.log_likelihoods.items()},
         skip_file=None if skip is None else _written(folder / f"{settings.combiner}-skip", skip.network.save),
         skip_saves=0.0 if skip is None else round(skip.saved, 4),
+        changes=manifest.changes,
     )
     chosen = cast(StoredSettings, {**with_value(settings), **_median(manifest)})
     manifest.tuned[settings_name(settings)] = chosen
