@@ -80,14 +80,19 @@ class KnnDecoder:
         self._skips.clear()
 
     def batch(
-        self, sources: Sequence[Source], settings: SearchSettings, stopwatch: Stopwatch | None = None
+        self,
+        sources: Sequence[Source],
+        settings: SearchSettings,
+        stopwatch: Stopwatch | None = None,
+        at_once: bool = True,
     ) -> KnnBatch | None:
-        """What adds neighbours to the steps of a batch; None: the model decodes it alone.
+        """What adds neighbours to the steps of some sentences; None: the model decodes them alone.
 
         Args:
             sources: The sentences.
             settings: How neighbours are found and how much they count.
             stopwatch: Told what searching and combining take.
+            at_once: All sentences are in the batch from the first step on; else they enter as the search says.
         """
         if not settings.weight:
             return None
@@ -96,7 +101,7 @@ class KnnDecoder:
         if retriever is None:
             return None
         skip = self._skip(settings) if settings.skip else None
-        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skip)
+        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skip, at_once)
 
     def _skip(self, settings: SearchSettings) -> SkipNetwork:
         key = _combiner_key(settings)

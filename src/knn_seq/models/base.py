@@ -3,7 +3,8 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,13 +47,68 @@ class Step:
 
     queries: Tensor  # (rows, dimension): the hidden states, in the model's dtype
     log_probs: Tensor  # (rows, vocabulary): log p_MT, float32
-    prefixes: Tensor  # (rows, t): the tokens generated so far
-    sentences: Tensor  # (rows,): each row's sentence in the batch, on the CPU: no device has to be asked for it
+    prefixes: Tensor  # (rows, t): the tokens generated so far; -1 behind them in rows that have fewer than others
+    sentences: Tensor  # (rows,): the number of each row's sentence, on the CPU: no device has to be asked for it
     finished: Tensor | None = None  # (rows,) bool: rows that are complete, whose log_probs nobody reads
+    largest: Callable[[int], Tensor] | None = None  # a faster way to `best_log_probs`
+
+    def best_log_probs(self, count: int) -> Tensor:
+        """The largest of each row's log_probs, largest first, (rows, count)."""
+        if self.largest is not None:
+            return self.largest(count)
+        return largest_log_probs(self.log_probs, count)
+
+
+def largest_log_probs(log_probs: Tensor, count: int) -> Tensor:
+    """The largest of each row, (rows, vocabulary), largest first, (rows, count)."""
+    if count == 1:  # several times faster than to look for more
+        return log_probs.amax(dim=1, keepdim=True)
+    return log_probs.topk(count, dim=1).values if count else log_probs[:, :0]
+
+
+class StepChanges(NamedTuple):
+    """What becomes of a step's log-probabilities: all of a row shift alike, but for some tokens."""
+
+    shift: Tensor  # (rows, 1)
+    tokens: Tensor  # (rows, n): may be there twice, with the same log_probs
+    log_probs: Tensor  # (rows, n): what these tokens have, which do not shift
 
 
 StepHook = Callable[[Step], Tensor]
 """Makes of a step the log-probabilities to decode with, (rows, vocabulary); it may write into the step's own."""
+
+
+class StreamHook(ABC):
+    """A step hook that is told which sentences enter a batch and leave it, and that changes few tokens of a step."""
+
+    @abstractmethod
+    def enter(self, sentences: Sequence[int]) -> None:
+        """Get ready for the sentences with these numbers, which are in the next step for the first time."""
+
+    @abstractmethod
+    def leave(self, sentences: Sequence[int]) -> None:
+        """Let go of what is kept for sentences that are done."""
+
+    @abstractmethod
+    def changes(self, step: Step) -> StepChanges:
+        """What becomes of a step."""
+
+    @abstractmethod
+    def __call__(self, step: Step) -> Tensor:
+        """The same as a `StepHook`: log-probabilities, (rows, vocabulary)."""
+
+
+@contextmanager
+def hooked(step_hook: StepHook | None, numbers: range) -> Iterator[StepHook | None]:
+    """The hook for a batch of the sentences with these numbers, which are 0, 1, 2 ... in its steps."""
+    if step_hook is None:
+        yield None
+        return
+    if isinstance(step_hook, StreamHook):
+        step_hook.enter(numbers)
+    yield lambda step: step_hook(replace(step, sentences=step.sentences + numbers.start))
+    if isinstance(step_hook, StreamHook):
+        step_hook.leave(numbers)
 
 
 class Hypothesis(NamedTuple):
@@ -148,6 +204,27 @@ class Model(ABC):
         Returns:
             The n best outputs of each source, best first.
         """
+
+    def generate_stream(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
+        batch_size: int = DecodingSettings.batch_size,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Translate any number of sources, some at a time; each comes with its number as soon as it is done.
+
+        Args:
+            sources: As for `generate`; little is computed in vain if those of one length stand together.
+            decoding: How is searched.
+            step_hook: As for `generate`; a sentence's number is that of its source.
+            batch_size: How many are under way at a time.
+        """
+        for start in range(0, len(sources), batch_size):
+            numbers = range(start, min(start + batch_size, len(sources)))
+            with hooked(step_hook, numbers) as hook:
+                found = self.generate([sources[number] for number in numbers], decoding, hook)
+            yield from zip(numbers, found, strict=True)
 
 
 class ModelBackend(ABC):
