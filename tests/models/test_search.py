@@ -79,8 +79,9 @@ def test_outputs_have_different_lengths():
     """Else nothing would leave a batch early in these tests."""
     for beams in (1, 4):
         config = config_of(num_beams=beams, num_return_sequences=beams)
-        found = [model_of(kind).generate(SOURCES, config, pull) for kind in KINDS]
-        assert all(len({len(nbest[0].tokens) for nbest in outputs}) > 1 for outputs in found)
+        for kind in ("marian", "bart", "t5", "llama"):
+            found = model_of(kind).generate(SOURCES, config, pull)
+            assert len({len(nbest[0].tokens) for nbest in found}) > 1
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -8,8 +9,9 @@ from torch import Tensor
 
 from knn_seq.models.base import PairTokenizer, TokenPair
 from knn_seq.models.batching import masked_mean, pad
+from knn_seq.models.fused import FusedDecoder, FusedNetwork, fused_network
 from knn_seq.models.network import NetworkModel
-from knn_seq.models.search import SearchPlan
+from knn_seq.models.search import RowDecoder, SearchPlan
 from knn_seq.settings import ModelSettings
 
 
@@ -73,6 +75,16 @@ class EncoderDecoderModel(NetworkModel):
 
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return len(self.prefix)
+
+    def row_decoder(self, rows_each: int) -> RowDecoder:
+        """A lean one, if the network is one of those that there is one for."""
+        if self._fused is None:
+            return super().row_decoder(rows_each)
+        return FusedDecoder(self, self._fused, rows_each, self.settings.key)
+
+    @cached_property
+    def _fused(self) -> FusedNetwork | None:
+        return fused_network(self.network, self.settings.key, self.settings.dtype)
 
     def forced_tokens(self, source: Sequence[int]) -> Sequence[int]:
         """The prefix."""

@@ -129,7 +129,7 @@ class EnsembleDecoder(RowDecoder):
 
     def step(self, tokens: Tensor) -> DecoderStep:
         """See `RowDecoder.step`; logarithms of probabilities are logits, too."""
-        logits, queries = self.decoders[0].step(tokens)
+        logits, queries, _ = self.decoders[0].step(tokens)
         others = [decoder.step(tokens).logits.to(logits.device) for decoder in self.decoders[1:]]
         return DecoderStep(_log_mean([log_softmax(each.float()) for each in (logits, *others)]), queries)
 

@@ -12,6 +12,7 @@ class DecoderStep(NamedTuple):
 
     logits: Tensor  # (rows, vocabulary), in the model's dtype; the search may write into them
     queries: Tensor  # (rows, dimension): the hidden states that neighbours are searched with
+    vocabulary: Tensor | None = None  # the only tokens that can come, ascending, of which the logits are; None: all
 
 
 class RowDecoder(ABC):
@@ -22,6 +23,7 @@ class RowDecoder(ABC):
 
     joins = False  # whether sentences can enter while others are under way
     rows_each: int  # rows of a sentence
+    vocabulary_size: int | None = None  # for one that says which tokens can come
 
     @abstractmethod
     def enter(self, sources: Sequence[Sequence[int]]) -> None:

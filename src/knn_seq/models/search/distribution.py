@@ -26,10 +26,16 @@ class Distribution:
 
     Args:
         logits: (rows, vocabulary), written over.
+        vocabulary: The only tokens that can come, of which the logits are, ascending; None: all.
+        size: Of the complete vocabulary, where only some can come.
     """
 
-    def __init__(self, logits: Tensor) -> None:
-        self.replace(log_softmax(logits.float()))
+    def __init__(self, logits: Tensor, vocabulary: Tensor | None = None, size: int | None = None) -> None:
+        log_probs = log_softmax(logits.float())
+        if vocabulary is not None and size is not None:
+            some, log_probs = log_probs, log_probs.new_full((len(log_probs), size), -torch.inf)
+            log_probs[:, vocabulary] = some
+        self.replace(log_probs)
 
     @classmethod
     def of_log_probs(cls, log_probs: Tensor) -> Distribution:

@@ -185,8 +185,8 @@ class Batch:
             for sentence in self.sentences
             for prefix in sentence.prefixes
         ]
-        logits, queries = self.decoder.step(torch.tensor(tokens))
-        distribution = Distribution(logits)
+        logits, queries, vocabulary = self.decoder.step(torch.tensor(tokens))
+        distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size)
         self._call_hooks(distribution, queries)
         del logits  # so that the next step computes in the same memory, which the CPU has at hand
         self.chooser.choose(distribution, self.sentences, apply_rules(distribution, self.sentences))
