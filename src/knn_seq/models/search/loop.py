@@ -219,16 +219,12 @@ class Batch:
             self._call(hook, part, queries[rows], [self.sentences[place] for place in places])
             distribution.stored[rows] = part.log_probs
 
-    def _call(
-        self, hook: StepHook, distribution: Distribution, queries: Tensor, sentences: Sequence[Sentence]
-    ) -> None:
+    def _call(self, hook: StepHook, distribution: Distribution, queries: Tensor, sentences: Sequence[Sentence]) -> None:
         step = Step(
             queries,
             distribution.stored,
             _prefixes(sentences, queries.device),
-            torch.tensor([sentence.request.number for sentence in sentences]).repeat_interleave(
-                self.decoder.rows_each
-            ),
+            torch.tensor([sentence.request.number for sentence in sentences]).repeat_interleave(self.decoder.rows_each),
             _finished(sentences, queries.device),
             lambda count: distribution.best(count).log_probs,
         )
