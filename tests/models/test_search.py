@@ -1,4 +1,4 @@
-"""Our own search against generate() of Transformers on the same networks: the outputs are the same to the last token."""
+"""Our own search against generate() of Transformers on the same networks: the same outputs to the last token."""
 
 from __future__ import annotations
 

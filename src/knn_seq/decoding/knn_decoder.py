@@ -98,10 +98,12 @@ class KnnDecoder:
             return None
         combiner, outage = self.combiner(settings), self._outages[settings.index]
         retriever = outage.ask(lambda: self.retriever(settings), settings)
-        if retriever is None:
+        if retriever is None and at_once:
             return None
         skip = self._skip(settings) if settings.skip else None
-        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skip, at_once)
+        return KnnBatch(
+            retriever, combiner, settings, sources, stopwatch, outage, skip, at_once, lambda: self.retriever(settings)
+        )
 
     def _skip(self, settings: SearchSettings) -> SkipNetwork:
         key = _combiner_key(settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +30,7 @@ class KnnBatch(StreamHook):
     """Adds neighbours to the steps of sentences that enter and leave.
 
     Args:
-        retriever: Finds neighbours.
+        retriever: Finds neighbours; None: its index does not answer.
         combiner: Weighs them.
         settings: How many neighbours, and in how many sentences they are looked for.
         sources: The sentences; a sentence's number is its place.
@@ -38,11 +38,12 @@ class KnnBatch(StreamHook):
         outage: What is known of the index from earlier batches.
         skip: Says which rows need no search; None: all are searched.
         at_once: All sentences are there from the first step on; else each gets ready when it enters.
+        reopen: Gives the retriever, should its index answer later.
     """
 
     def __init__(
         self,
-        retriever: Retriever,
+        retriever: Retriever | None,
         combiner: Combiner,
         settings: SearchSettings,
         sources: Sequence[Source],
@@ -50,9 +51,11 @@ class KnnBatch(StreamHook):
         outage: Outage | None = None,
         skip: SkipNetwork | None = None,
         at_once: bool = True,
+        reopen: Callable[[], Retriever] | None = None,
     ) -> None:
         self.retriever, self.combiner, self.settings, self.sources = retriever, combiner, settings, sources
         self.stopwatch, self.outage, self.skip = stopwatch or Stopwatch(), outage or Outage(), skip
+        self.reopen = reopen
         self._prepared: dict[int, Prepared] = {}  # of a sentence's number
         self._may_repeat = False
         if at_once:
@@ -63,12 +66,22 @@ class KnnBatch(StreamHook):
         new = [number for number in sentences if number not in self._prepared]
         if not new:
             return
-        sources = [self.sources[number] for number in new]
         with self.stopwatch.timing("search"):
-            answer = self.outage.ask(lambda: (self.retriever.prepare(sources, self.settings),), self.settings)
+            if self.retriever is None and self.reopen is not None:
+                self.retriever = self.outage.ask(self.reopen, self.settings)
+            answer = self.outage.ask(lambda: self._prepare(new), self.settings)
         prepared = Prepared(answer, {number: place for place, number in enumerate(new)})
         self._prepared |= dict.fromkeys(new, prepared)
-        self._may_repeat = not self.retriever.on_accelerator  # until all prefixes differ: those they grow into do too
+        self._may_repeat = not self._on_accelerator  # until all prefixes differ: those they grow into do too
+
+    def _prepare(self, numbers: Sequence[int]) -> tuple[Any] | None:
+        if self.retriever is None:
+            return None
+        return (self.retriever.prepare([self.sources[number] for number in numbers], self.settings),)
+
+    @property
+    def _on_accelerator(self) -> bool:
+        return self.retriever is not None and self.retriever.on_accelerator
 
     def leave(self, sentences: Sequence[int]) -> None:
         """Let go of what was prepared; what sentences have in common stays until the last of them."""
@@ -78,7 +91,7 @@ class KnnBatch(StreamHook):
     def changes(self, step: Step) -> StepChanges:
         """The mixture, as what it changes."""
         with self.stopwatch.timing("search"):
-            finished = None if self.retriever.on_accelerator else step.finished
+            finished = None if self._on_accelerator else step.finished
             best = step.best_log_probs(1) if self.skip is not None else step.log_probs
             rows = self.rows_to_search(step.queries, best, finished)
             neighbours = self.neighbours(step.queries, step.sentences, rows, step.prefixes)
@@ -153,7 +166,7 @@ class KnnBatch(StreamHook):
         for kind, rows in rows_of.items():
             answer, places = prepared_of[kind]
             asked = queries if len(rows) == len(queries) else queries[rows]
-            if answer is None:
+            if answer is None or self.retriever is None:
                 parts.append(Neighbours.none(len(rows), self.settings.k, queries.device))
                 continue
             of_rows = torch.tensor([0 if kind == 0 else places[numbers[row]] for row in rows])

@@ -30,6 +30,10 @@ class Distribution:
         size: Of the complete vocabulary, where only some can come.
     """
 
+    stored: Tensor  # (rows, vocabulary): log p but for the shift of a row
+    shift: Tensor | None  # (rows, 1)
+    _largest: Tensor | None  # of each chunk, (rows, chunks)
+
     def __init__(self, logits: Tensor, vocabulary: Tensor | None = None, size: int | None = None) -> None:
         log_probs = log_softmax(logits.float())
         if vocabulary is not None and size is not None:
@@ -54,9 +58,7 @@ class Distribution:
 
     def replace(self, log_probs: Tensor) -> None:
         """Let it be another one, (rows, vocabulary)."""
-        self.stored = log_probs  # (rows, vocabulary): log p but for the shift of a row
-        self.shift: Tensor | None = None  # (rows, 1)
-        self._largest: Tensor | None = None  # of each chunk, (rows, chunks)
+        self.stored, self.shift, self._largest = log_probs, None, None
 
     def of(self, tokens: Tensor) -> Tensor:
         """log p of some tokens of each row, (rows, n)."""
@@ -89,7 +91,7 @@ class Distribution:
             chunks = changes.tokens // CHUNK
             columns = (chunks.unsqueeze(2) * CHUNK + torch.arange(CHUNK, device=chunks.device)).flatten(1)
             values = self.stored.gather(1, columns.clamp_(max=self.stored.shape[1] - 1))
-            self._largest.scatter_(1, chunks, values.unflatten(1, (-1, CHUNK)).amax(dim=2))
+            self._largest.scatter_(1, chunks, values.view(*chunks.shape, CHUNK).amax(dim=2))
 
     def write(self, rows: Tensor, tokens: Tensor, log_probs: Tensor | float) -> None:
         """Let some tokens of some rows, (n,) each, have other log-probabilities, (n,)."""
@@ -119,7 +121,7 @@ class Distribution:
         """The largest of each chunk, (rows, chunks)."""
         if self._largest is None:
             whole = self.stored.shape[1] // CHUNK * CHUNK
-            self._largest = self.stored[:, :whole].unflatten(1, (-1, CHUNK)).amax(dim=2)
+            self._largest = self.stored[:, :whole].view(len(self.stored), -1, CHUNK).amax(dim=2)
             if whole < self.stored.shape[1]:
                 last = self.stored[:, whole:].amax(dim=1, keepdim=True)
                 self._largest = torch.cat([self._largest, last], dim=1)

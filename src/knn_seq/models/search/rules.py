@@ -72,7 +72,10 @@ def repeated_ngrams(tokens: Sequence[int], size: int) -> set[int]:
 def _repetition_penalty(
     distribution: Distribution, sentences: Sequence[Sentence], unruled: dict[tuple[int, int], float]
 ) -> None:
-    rows, tokens, penalties, first = [], [], [], 0
+    rows: list[int] = []
+    tokens: list[int] = []
+    penalties: list[float] = []
+    first = 0
     for sentence in sentences:
         penalty = sentence.plan.repetition_penalty
         if penalty != 1:
@@ -112,9 +115,8 @@ def _suppress(distribution: Distribution, sentences: Sequence[Sentence]) -> None
     device = distribution.stored.device
     suppressed = {sentence.plan.suppress_tokens for sentence in sentences}
     if len(suppressed) == 1:
-        tokens = suppressed.pop()
-        if tokens:
-            distribution.ban(torch.tensor(tokens, device=device))
+        if common := suppressed.pop():
+            distribution.ban(torch.tensor(common, device=device))
         return
     first = 0
     for sentence in sentences:
