@@ -16,20 +16,43 @@ WIDE = 1 << 14
 
 
 def linear_for(module: nn.Linear, dtype: str) -> Linear:
-    """What a linear layer computes.
+    """What a linear layer computes.  What a wide one returns is overwritten by its next product.
 
     Args:
         module: The layer; its weights are shared, not copied.
         dtype: The precision, as `ModelSettings.dtype` has it.
     """
     weight, bias = module.weight, module.bias
-    transposed = len(weight) >= WIDE and weight.device.type == "cpu"
+    if len(weight) >= WIDE and weight.device.type == "cpu":
+        return WideLinear(weight, bias)
+    return lambda x: F.linear(x, weight, bias)
 
-    def linear(x: Tensor) -> Tensor:
-        if transposed and 0 < len(x) <= FEW_ROWS:
-            columns = x.t() if len(x) > 1 else x.expand(2, -1).t()  # that is faster than to multiply by a vector
-            product = torch.mm(weight, columns)[:, : len(x)].t().contiguous()
-            return product if bias is None else product.add_(bias)
-        return F.linear(x, weight, bias)
 
-    return linear
+class WideLinear:
+    """An output projection on a CPU.
+
+    Its products have memory of their own: new memory for rows × vocabulary at every step would take longer than many a
+    product.  Few rows are multiplied the other way round.
+
+    Args:
+        weight: (outputs, inputs)
+        bias: (outputs,) or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+        self._memory = weight.new_empty(0, len(weight))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(rows, inputs) to (rows, outputs)."""
+        if len(x) > len(self._memory):
+            self._memory = self.weight.new_empty(len(x), len(self.weight))
+        product = self._memory[: len(x)]
+        with torch.no_grad():
+            if 0 < len(x) <= FEW_ROWS:
+                columns = x.t() if len(x) > 1 else x.repeat(2, 1).t()  # that is faster than to multiply by a vector
+                product.copy_(torch.mm(self.weight, columns)[:, : len(x)].t())
+                return product if self.bias is None else product.add_(self.bias)
+            if self.bias is None:
+                return torch.mm(x, self.weight.t(), out=product)
+            return torch.addmm(self.bias, x, self.weight.t(), out=product)
