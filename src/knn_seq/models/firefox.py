@@ -11,6 +11,7 @@ from torch import Tensor
 from knn_seq.errors import InvalidSetting
 from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer, UnknownToken
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
+from knn_seq.models.firefox_decoder import KEYS, FirefoxDecoder
 from knn_seq.models.firefox_network import (
     EncoderOutput,
     FirefoxTokenizer,
@@ -18,6 +19,7 @@ from knn_seq.models.firefox_network import (
     installed_pairs,
     load_firefox,
 )
+from knn_seq.models.search import RowDecoder
 from knn_seq.models.search.plan import SearchPlan, unknown_argument
 from knn_seq.settings import ModelSettings
 
@@ -58,6 +60,12 @@ class FirefoxModel(EncoderDecoderModel):
 
     def _encoder_output(self, states: Tensor) -> EncoderOutput:
         return EncoderOutput(states)
+
+    def row_decoder(self, rows_each: int) -> RowDecoder:
+        """One for sentences at different steps, unless the key is somewhere inside of the network."""
+        if self.settings.key not in KEYS:
+            return super().row_decoder(rows_each)
+        return FirefoxDecoder(self, rows_each)
 
     def _plan(self, arguments: dict[str, Any], seed: int | None) -> SearchPlan:
         plan = super()._plan(arguments, seed)

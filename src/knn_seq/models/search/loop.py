@@ -62,7 +62,7 @@ class SearchLoop:
             source: What the encoder reads, or the prompt.
             forced: The tokens that are there before the first step.
             plan: How is searched.
-            hook: Called at every step with all sentences that have the same one.
+            hook: Called at every step, with those sentences of a batch that have the same one.
             number: The sentence's number for the hook.
 
         Returns:
