@@ -4,8 +4,8 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,19 +96,6 @@ class StreamHook(ABC):
     @abstractmethod
     def __call__(self, step: Step) -> Tensor:
         """The same as a `StepHook`: log-probabilities, (rows, vocabulary)."""
-
-
-@contextmanager
-def hooked(step_hook: StepHook | None, numbers: range) -> Iterator[StepHook | None]:
-    """The hook for a batch of the sentences with these numbers, which are 0, 1, 2 ... in its steps."""
-    if step_hook is None:
-        yield None
-        return
-    if isinstance(step_hook, StreamHook):
-        step_hook.enter(numbers)
-    yield lambda step: step_hook(replace(step, sentences=step.sentences + numbers.start))
-    if isinstance(step_hook, StreamHook):
-        step_hook.leave(numbers)
 
 
 class Hypothesis(NamedTuple):
@@ -220,11 +207,36 @@ class Model(ABC):
             step_hook: As for `generate`; a sentence's number is that of its source.
             batch_size: How many are under way at a time.
         """
-        for start in range(0, len(sources), batch_size):
-            numbers = range(start, min(start + batch_size, len(sources)))
-            with hooked(step_hook, numbers) as hook:
-                found = self.generate([sources[number] for number in numbers], decoding, hook)
-            yield from zip(numbers, found, strict=True)
+        return in_batches(partial(self.generate, decoding=decoding), sources, step_hook, batch_size)
+
+
+def in_batches(
+    generate: Callable[..., list[list[Hypothesis]]],
+    sources: Sequence[Sequence[int]],
+    step_hook: StepHook | None,
+    batch_size: int,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """What `Model.generate_stream` gives, batch after batch.
+
+    Args:
+        generate: Translates a batch with a `step_hook`, in whose steps sentences are 0, 1, 2 ...
+        sources: All sources.
+        step_hook: For all of them.
+        batch_size: Sources of a batch.
+    """
+    for start in range(0, len(sources), batch_size):
+        numbers = range(start, min(start + batch_size, len(sources)))
+        if isinstance(step_hook, StreamHook):
+            step_hook.enter(numbers)
+        hook = None if step_hook is None else partial(_numbered, step_hook, start)
+        found = generate([sources[number] for number in numbers], step_hook=hook)
+        if isinstance(step_hook, StreamHook):
+            step_hook.leave(numbers)
+        yield from zip(numbers, found, strict=True)
+
+
+def _numbered(step_hook: StepHook, start: int, step: Step) -> Tensor:
+    return step_hook(replace(step, sentences=step.sentences + start))
 
 
 class ModelBackend(ABC):

@@ -3,13 +3,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting, ModelMismatch
-from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair, hooked
+from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair, in_batches
 from knn_seq.models.log_probs import log_softmax
 from knn_seq.models.network import NetworkModel, search_all
 from knn_seq.models.search import DecoderStep, RowDecoder
@@ -88,19 +89,18 @@ class Ensemble(Model):
         plans = self.lead.search_plans(sources, decoding)
         if plans is not None:
             yield from search_all(self.lead, self.row_decoder, sources, plans, step_hook, batch_size)
-            return
-        for start in range(0, len(sources), batch_size):
-            numbers = range(start, min(start + batch_size, len(sources)))
-            with hooked(step_hook, numbers) as hook:
-                found = self._generate([sources[number] for number in numbers], decoding, hook)
-            yield from zip(numbers, found, strict=True)
+        else:
+            yield from in_batches(partial(self._generate, decoding=decoding), sources, step_hook, batch_size)
 
     def row_decoder(self, rows_each: int) -> EnsembleDecoder:
         """All models side by side."""
         return EnsembleDecoder([model.row_decoder(rows_each) for model in (self.lead, *self.followers)])
 
     def _generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings | GenerationConfig, hook: StepHook | None
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None,
     ) -> list[list[Hypothesis]]:
         """With generate() of the lead, which the others follow."""
         followers = [Follower(model, sources) for model in self.followers]
@@ -109,7 +109,7 @@ class Ensemble(Model):
             device = step.log_probs.device
             others = [follower.log_probs(step).to(device) for follower in followers]
             together = replace(step, log_probs=_log_mean([step.log_probs, *others]))
-            return together.log_probs if hook is None else hook(together)
+            return together.log_probs if step_hook is None else step_hook(together)
 
         return self.lead._generate(sources, decoding, mean_step)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from knn_seq.models.base import (
     Scored,
     StepHook,
     TokenPair,
-    hooked,
+    in_batches,
 )
 from knn_seq.models.batching import spans
 from knn_seq.models.decoding_hook import decoding_hook
@@ -29,6 +30,7 @@ from knn_seq.models.log_probs import log_softmax
 from knn_seq.models.search import RowDecoder, SearchLoop, SearchPlan, search_plan
 from knn_seq.models.search.loop import OpenDecoder
 from knn_seq.models.search.network_decoder import NetworkDecoder
+from knn_seq.models.search.step_by_step import until_end
 from knn_seq.models.search_arguments import search_arguments
 from knn_seq.models.token_scores import TokenScores
 from knn_seq.settings import DecodingSettings, ModelSettings
@@ -141,12 +143,8 @@ class NetworkModel(Model):
         plans = self.search_plans(sources, decoding)
         if plans is not None:
             yield from search_all(self, self.row_decoder, sources, plans, step_hook, batch_size)
-            return
-        for start in range(0, len(sources), batch_size):
-            numbers = range(start, min(start + batch_size, len(sources)))
-            with hooked(step_hook, numbers) as hook:
-                found = self._generate([sources[number] for number in numbers], decoding, hook)
-            yield from zip(numbers, found, strict=True)
+        else:
+            yield from in_batches(partial(self._generate, decoding=decoding), sources, step_hook, batch_size)
 
     def search_plans(
         self, sources: Sequence[Sequence[int]], decoding: DecodingSettings | GenerationConfig
@@ -168,14 +166,17 @@ class NetworkModel(Model):
         return search_plan(arguments, seed)
 
     def _generate(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings | GenerationConfig, hook: StepHook | None
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None,
     ) -> list[list[Hypothesis]]:
         """With generate() of the network."""
         inputs = self._decoding_inputs(sources)
         arguments = self._search_arguments(decoding, self._forced_length(inputs))
         if (seed := _seed(decoding)) is not None:
             torch.manual_seed(seed)
-        hypotheses = self._search(inputs, arguments, hook, len(sources))
+        hypotheses = self._search(inputs, arguments, step_hook, len(sources))
         nbest = len(hypotheses) // len(sources)
         return [hypotheses[i : i + nbest] for i in range(0, len(hypotheses), nbest)]
 
@@ -250,14 +251,6 @@ def search_all(
 
 def _seed(decoding: DecodingSettings | GenerationConfig) -> int | None:
     return decoding.seed if isinstance(decoding, DecodingSettings) and decoding.sample else None
-
-
-def until_end(tokens: list[int], ends: Collection[int]) -> list[int]:
-    """The tokens to the first that ends an output, or all of them."""
-    for place, token in enumerate(tokens):
-        if token in ends:
-            return tokens[: place + 1]
-    return tokens
 
 
 def _as_set(tokens: int | Iterable[int] | None) -> set[int]:

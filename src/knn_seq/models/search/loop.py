@@ -103,10 +103,9 @@ class SearchLoop:
 
     def _admit(self) -> None:
         free = self.rows - sum(batch.rows for batch in self._batches)
-        wanted = sum(request.plan.rows for request in self._waiting)
         joins = all(batch.decoder.joins for batch in self._batches)
-        needed = min(wanted, self.rows * (FREE_TO_JOIN if joins else FREE_TO_OPEN))
-        if not wanted or (self._batches and free < needed):
+        needed = self.rows * (FREE_TO_JOIN if joins else FREE_TO_OPEN)
+        if self._batches and free < needed and not self._all_fit(free):
             return
         entering: dict[tuple[type[Chooser], int], list[Request]] = {}
         while self._waiting and (self._waiting[0].plan.rows <= free or not (self._batches or entering)):
@@ -120,6 +119,10 @@ class SearchLoop:
                 batch = Batch(self.open_decoder(rows), chooser())
                 self._batches.append(batch)
             batch.enter(requests)
+
+    def _all_fit(self, free: int) -> bool:
+        """Whether so many free rows are enough for everyone who waits."""
+        return len(self._waiting) <= free and sum(request.plan.rows for request in self._waiting) <= free
 
 
 def _kind(plan: SearchPlan) -> tuple[type[Chooser], int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import cast
 
@@ -45,7 +45,7 @@ class Line(Sentence):
     def outputs(self) -> list[Hypothesis]:
         """The tokens of each row up to its end."""
         return [
-            Hypothesis(_until_end(tokens, self.plan.ends), total)
+            Hypothesis(until_end(tokens, self.plan.ends), total)
             for tokens, total in zip(self.prefixes, self.totals, strict=True)
         ]
 
@@ -117,7 +117,8 @@ def _take(sentences: Sequence[Sentence], tokens: list[int], log_probs: list[floa
         first = rows.stop
 
 
-def _until_end(tokens: list[int], ends: frozenset[int]) -> list[int]:
+def until_end(tokens: list[int], ends: Collection[int]) -> list[int]:
+    """The tokens to the first that ends an output, or all of them."""
     for place, token in enumerate(tokens):
         if token in ends:
             return tokens[: place + 1]
