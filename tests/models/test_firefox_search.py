@@ -48,14 +48,14 @@ def draw_weights(networks, weights):
 
 
 def both(networks, sources, weights=ENDING, hook=None, **arguments):
-    """What our search finds with our network, and generate() with that of Transformers, sentence by sentence."""
+    """What our search finds with our network, and generate() with that of Transformers."""
     draw_weights(networks, weights)
     ours, theirs = (
         kind(network, NumberTokenizer(), "", CPU, [0]) for kind, network in zip(KINDS, networks, strict=True)
     )
     config = GenerationConfig(**arguments)
     found = ours.generate(sources, config, hook)
-    return found, [theirs._generate([source], config, hook)[0] for source in sources]
+    return found, theirs._generate(sources, config, hook)
 
 
 def check(ours, theirs):

@@ -29,7 +29,7 @@ def linear_for(module: nn.Linear, dtype: str) -> Linear:
 
 
 class WideLinear:
-    """An output projection on a CPU.
+    """An output projection on a CPU, to float32.
 
     Its products have memory of their own: new memory for rows × vocabulary at every step would take longer than many a
     product.  Few rows are multiplied the other way round.
@@ -42,17 +42,22 @@ class WideLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight, bias
         self._memory = weight.new_empty(0, len(weight))
+        self._float = self._memory.float()  # the same where the weights are float32
 
+    @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         """(rows, inputs) to (rows, outputs)."""
-        if len(x) > len(self._memory):
-            self._memory = self.weight.new_empty(len(x), len(self.weight))
-        product = self._memory[: len(x)]
-        with torch.no_grad():
-            if 0 < len(x) <= FEW_ROWS:
-                columns = x.t() if len(x) > 1 else x.repeat(2, 1).t()  # that is faster than to multiply by a vector
-                product.copy_(torch.mm(self.weight, columns)[:, : len(x)].t())
-                return product if self.bias is None else product.add_(self.bias)
-            if self.bias is None:
-                return torch.mm(x, self.weight.t(), out=product)
-            return torch.addmm(self.bias, x, self.weight.t(), out=product)
+        rows, single = len(x), self.weight.dtype == torch.float32
+        if rows > len(self._memory):
+            self._memory = self.weight.new_empty(rows, len(self.weight))
+            self._float = self._memory if single else self._memory.float()
+        product = self._memory[:rows]
+        if single and 0 < rows <= FEW_ROWS:
+            columns = x.t() if rows > 1 else x.repeat(2, 1).t()  # that is faster than to multiply by a vector
+            product.copy_(torch.mm(self.weight, columns)[:, :rows].t())
+            return product if self.bias is None else product.add_(self.bias)
+        if self.bias is None:
+            torch.mm(x, self.weight.t(), out=product)
+        else:
+            torch.addmm(self.bias, x, self.weight.t(), out=product)
+        return product if single else self._float[:rows].copy_(product)
