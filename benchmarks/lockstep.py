@@ -10,26 +10,41 @@ import copy
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from greenlet import getcurrent, greenlet
+from torch import Tensor
 
 from knn_seq.models.key_hook import KeyHook
 from knn_seq.models.network import NetworkModel
+from knn_seq.models.search import DecoderStep, RowDecoder
 
 
 def twin(model: NetworkModel) -> NetworkModel:
     """The same model with modules of its own, so that its hooks are its own, and with the same weights in memory.
 
-    Each of its forward passes first lets the others do their step that decode in lockstep with it.
+    Each of its steps first lets the others do their step that decode in lockstep with it.
     """
     shared = {id(tensor): tensor for tensor in itertools.chain(model.network.parameters(), model.network.buffers())}
     other = copy.copy(model)
     other.network = copy.deepcopy(model.network, shared)
     other.key_hook = KeyHook(other.network, other.network.get_decoder(), model.settings.key)
-    other.network.register_forward_pre_hook(lambda module, inputs: pause())
+    other.row_decoder = partial(_pausing_decoder, other)  # type: ignore[method-assign]
     return other
+
+
+def _pausing_decoder(model: NetworkModel, rows_each: int) -> RowDecoder:
+    decoder = type(model).row_decoder(model, rows_each)
+    step = decoder.step
+
+    def paused(tokens: Tensor) -> DecoderStep:
+        pause()
+        return step(tokens)
+
+    decoder.step = paused  # type: ignore[method-assign]
+    return decoder
 
 
 def pause(*_: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
@@ -15,7 +15,7 @@ from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.likelihood import Reference, calibrate
-from knn_seq.models import Model, Source, as_model
+from knn_seq.models import Hypothesis, Model, Source, as_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import BuildSettings, DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
@@ -124,7 +124,7 @@ class Translator:
 
         Args:
             sources: The sentence or the sentences; an empty one gives an empty translation.
-            on_progress: Called with the number of sentences after each batch.
+            on_progress: Called with the number of sentences that are done since the last call.
             decoding: Instead of the translator's: `DecodingSettings`, or a `GenerationConfig` of Transformers.
             **options: Fields of `SearchSettings` and `DecodingSettings`; a weight of 0 is the model alone.
         """
@@ -135,17 +135,15 @@ class Translator:
         results = [Translation("", source, []) for source in sources]
         nonempty = [i for i in sorted(range(len(sources)), key=lambda i: -len(read[i].tokens)) if sources[i].strip()]
         size = decoding.batch_size if isinstance(decoding, DecodingSettings) else DecodingSettings.batch_size
-        for start in range(0, len(nonempty), size):
-            batch = nonempty[start : start + size]
-            for i, nbest in zip(batch, self._generate([read[i] for i in batch], search, decoding), strict=True):
-                best, *others = [
-                    Translation(self.model.tokenizer.decode(one.tokens), sources[i], one.tokens, one.score)
-                    for one in nbest
-                ]
-                best.alternatives, best.source_cut = others, cut[i]
-                results[i] = best
+        for place, nbest in self._generate([read[i] for i in nonempty], search, decoding, size):
+            i = nonempty[place]
+            best, *others = [
+                Translation(self.model.tokenizer.decode(one.tokens), sources[i], one.tokens, one.score) for one in nbest
+            ]
+            best.alternatives, best.source_cut = others, cut[i]
+            results[i] = best
             if on_progress is not None:
-                on_progress(len(batch))
+                on_progress(1)
         return results
 
     def settings(
@@ -262,14 +260,14 @@ class Translator:
         self.close()
 
     def _generate(
-        self, sources: list[Source], search: SearchSettings, decoding: DecodingSettings | Any
-    ) -> list[list[Any]]:
+        self, sources: list[Source], search: SearchSettings, decoding: DecodingSettings | Any, batch_size: int
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
         with self._lock:
             if self._closed:
                 raise KnnSeqError("This translator is closed: open another one.")
             self.decoder.refresh()
-            knn = self.decoder.batch(sources, search, self.stopwatch)
-            return self.model.generate([source.tokens for source in sources], decoding, knn)
+            knn = self.decoder.batch(sources, search, self.stopwatch, at_once=False)
+            yield from self.model.generate_stream([source.tokens for source in sources], decoding, knn, batch_size)
 
     def _measure_memory(self, combiner: str | None) -> None:
         """Train a combiner for a translation memory, or measure settings for one that has nothing to train."""

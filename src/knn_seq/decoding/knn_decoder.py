@@ -5,6 +5,7 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from knn_seq.combine import COMBINERS, Combiner, has_own_temperature
@@ -117,22 +118,29 @@ class KnnDecoder:
         self._skips.clear()
 
     def batch(
-        self, sources: Sequence[Source], settings: SearchSettings, stopwatch: Stopwatch | None = None
+        self,
+        sources: Sequence[Source],
+        settings: SearchSettings,
+        stopwatch: Stopwatch | None = None,
+        at_once: bool = True,
     ) -> KnnBatch | None:
-        """What adds neighbours to the steps of a batch; None: the model decodes it alone.
+        """What adds neighbours to the steps of some sentences; None: the model decodes them alone.
 
         Args:
             sources: The sentences.
             settings: How neighbours are found and how much they count.
             stopwatch: Told what searching and combining take.
+            at_once: All sentences are in the batch from the first step on; else they enter as the search says.
         """
         if not settings.weight:
             return None
         combiner, outage = self.combiner(settings), self._outages[settings.index]
         retriever = outage.ask(lambda: self.retriever(settings), settings)
-        if retriever is None:
+        if retriever is None and at_once:
             return None
-        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, self._skipping(settings))
+        reopen = partial(self.retriever, settings)
+        skipping = self._skipping(settings)
+        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skipping, at_once, reopen)
 
     def _skipping(self, settings: SearchSettings) -> Skipping | None:
         if settings.skip is None:

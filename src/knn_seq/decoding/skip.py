@@ -89,23 +89,25 @@ class Skipping:
         self._proposed = Continuations.none(0)
 
     @torch.no_grad()
-    def needed(self, parents: Sequence[int] | NDArray[np.int64] | None, written: Tensor, log_probs: Tensor) -> Tensor:
-        """The rows that are worth a search, (rows,) bool, on the CPU; at the first step all of them are.
+    def needed(self, parents: NDArray[np.int64], written: Tensor, log_probs: Tensor) -> Tensor:
+        """The rows that are worth a search, (rows,) bool, on the CPU; at their first step all of them are.
 
         Args:
-            parents: The row of the step before that each row continues; None: this is the first step.
+            parents: The row of the step before that each row continues, (rows,); -1: it begins here.
             written: The token that it was continued with, (rows,).
             log_probs: log p_MT, (rows, vocabulary).
         """
-        if parents is None:
-            self._proposed = Continuations.none(len(log_probs))
+        continued = parents >= 0
+        before, self._proposed = self._proposed, Continuations.none(len(log_probs))
+        if not continued.any():
             return torch.ones(len(log_probs), dtype=torch.bool)
-        self._proposed = self._proposed.rows(parents).after(written.cpu().numpy(), self.store)
+        after = before.rows(np.maximum(parents, 0)).after(written.cpu().numpy(), self.store)
+        self._proposed = self._proposed.renewed(continued, after)
         best = log_probs.amax(dim=1)
         proposed = torch.from_numpy(self._proposed.tokens).to(log_probs.device)
         choices = (log_probs.gather(1, proposed) >= best.unsqueeze(1)).cpu().numpy()
         odds: Tensor = self.network(best.cpu(), torch.from_numpy(self._proposed.features(choices)))
-        return odds > self.network.threshold
+        return (odds > self.network.threshold) | torch.from_numpy(~continued)
 
     def found(self, searched: Tensor, neighbours: Neighbours) -> None:
         """Learn what this step found.
@@ -119,15 +121,16 @@ class Skipping:
         )
 
 
-def position_by_position(lengths: Sequence[int]) -> Iterator[tuple[Tensor, NDArray[np.int64] | None]]:
+def position_by_position(lengths: Sequence[int]) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
     """The rows of sentences that lie one after the other, a position of all of them at a time, (rows,) int64.
 
-    Beside them, the place among the rows of the position before that each continues; None at the first position.
+    Beside them, the place among the rows of the position before that each continues; -1 at the first position.
     """
     starts, every = np.cumsum([0, *lengths])[:-1], np.asarray(lengths, np.int64)
     for position in range(every.max(initial=0)):
         there, before = every > position, every > position - 1
-        yield torch.from_numpy(starts[there] + position), np.flatnonzero(there[before]) if position else None
+        parents = np.flatnonzero(there[before]) if position else np.full(there.sum(), -1)
+        yield torch.from_numpy(starts[there] + position), parents
 
 
 def open_skip(store: DatastoreFolder | TranslationMemory, settings: SearchSettings) -> SkipNetwork:

@@ -113,7 +113,7 @@ def decided(predictions: Predictions, network: SkipNetwork, store: DatastoreFold
     proposed = Continuations.none(0)
     for rows, parents in position_by_position(_lengths(predictions)):
         found = network.continuations(predictions.neighbours.rows(rows), store)
-        if parents is None:
+        if (parents < 0).all():
             proposed = found
             continue
         proposed = proposed.rows(parents).after(predictions.targets[rows - 1].numpy(), store)
