@@ -33,7 +33,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """How a model runs."""
     group = parser.add_argument_group("model")
     group.add_argument("--device", help="cpu, cuda, cuda:1, mps ... (default: CUDA if there is, else the CPU)")
-    group.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="what the model computes in")
+    group.add_argument(
+        "--dtype",
+        choices=("int8", "float32", "float16", "bfloat16"),
+        help="what the model computes in; int8 is for CPUs (default: as the datastore's keys were computed)",
+    )
 
 
 def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str) -> None:

@@ -15,6 +15,7 @@ from knn_seq.models.base import Fingerprint, Hypothesis, Model, PairTokenizer, S
 from knn_seq.models.batching import spans
 from knn_seq.models.decoding_hook import decoding_hook
 from knn_seq.models.fingerprint import weights_fingerprint
+from knn_seq.models.int8 import quantize_linears
 from knn_seq.models.key_hook import KeyFound, KeyHook
 from knn_seq.models.log_probs import log_softmax
 from knn_seq.models.search_arguments import search_arguments
@@ -24,7 +25,13 @@ from knn_seq.settings import DecodingSettings, ModelSettings
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+# What everything but the linear layers computes in.
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.float32,
+}
 
 
 class NetworkModel(Model):
@@ -45,7 +52,11 @@ class NetworkModel(Model):
         self.fingerprint = Fingerprint(weights_fingerprint(network), vocabulary)
         self.architecture = type(network).__name__
         self.device = _device(settings.device)
+        if settings.dtype == "int8" and self.device.type != "cpu":
+            raise InvalidSetting(f"The dtype int8 is for CPUs: on {self.device} use float16 or bfloat16.")
         self.network = network.to(self.device, DTYPES[settings.dtype]).eval()
+        if settings.dtype == "int8":
+            quantize_linears(network)
         time_major = network.config.model_type == "fsmt"
         self.key_hook = KeyHook(network, network.get_decoder(), settings.key, time_major)
         self.end_tokens = _as_set(network.generation_config.eos_token_id)
