@@ -60,34 +60,27 @@ class Int8Linear(nn.Module):
     Args:
         weight: The weight.
         bias: (outputs,), or None.
-        input_scale: What a 1 of a rounded activation stands for, if that is known beforehand; None: found for each row.
     """
 
-    def __init__(self, weight: Int8Weight, bias: Tensor | None, input_scale: float | None = None) -> None:
+    def __init__(self, weight: Int8Weight, bias: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.values.shape
-        self.input_scale = input_scale
         # Plain tensors: no optimiser, `to(dtype)` or fingerprint may take them for parameters.
         self.weight, self.scales = weight
         self.bias = None if bias is None else bias.detach().float()
-        self._product, self._fixed = _products(weight, self.bias, input_scale)
+        self._product = _packed(weight, _kernel().levels) if _kernel().packs else unpacked_product(weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) to (…, outputs)."""
-        if self._fixed is not None:
-            return self._fixed(x)
-        rows = x if x.dim() == 2 else x.reshape(-1, self.in_features)
-        y = _by_row(rows, self._product, self.bias)
-        return y if x.dim() == 2 else y.view(*x.shape[:-1], self.out_features)
+        if x.dim() == 2:
+            return _by_row(x, self._product, self.bias)
+        return _by_row(x.reshape(-1, self.in_features), self._product, self.bias).view(*x.shape[:-1], self.out_features)
 
     def limited(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
         """The layer with some of its outputs only, (ids,), for (rows, inputs)."""
         product = unpacked_product(Int8Weight(self.weight, self.scales).rows(ids))
         bias = None if self.bias is None else self.bias.index_select(0, ids)
-        if self.input_scale is None:
-            return lambda x: _by_row(x, product, bias)
-        scale = self.input_scale
-        return lambda x: _by_scale(x, product, bias, scale)
+        return lambda x: _by_row(x, product, bias)
 
     def extra_repr(self) -> str:
         """For people."""
@@ -97,20 +90,18 @@ class Int8Linear(nn.Module):
 def quantize_linears(network: nn.Module) -> None:
     """Replace every linear layer of a network by one of 8 bits; embeddings, norms and attention stay as they are.
 
-    A layer that is in a network's attribute `weight_scales` (by path: the scales of its weight) keeps these, and one in
-    `input_scales` takes its activations' from there.
+    Weights that had 8 bits before keep them exactly: their scales are in the network's attribute `weight_scales`, by
+    the paths of the layers, if it has one.
     """
     weight_scales: dict[str, Tensor] = getattr(network, "weight_scales", {})
-    input_scales: dict[str, float] = getattr(network, "input_scales", {})
     done: dict[nn.Module, Int8Linear] = {}
     for path, module in list(network.named_modules(remove_duplicate=False)):
         weight = _matrix(module)
         if weight is None:
             continue
         if module not in done:
-            scale = input_scales.get(path) if _kernel().levels == LEVELS else None
             quantized = Int8Weight.of(weight, weight_scales.get(path))
-            done[module] = Int8Linear(quantized, module.bias, scale)  # type: ignore[arg-type]
+            done[module] = Int8Linear(quantized, module.bias)
         parent, _, name = path.rpartition(".")
         setattr(network.get_submodule(parent), name, done[module])
 
@@ -122,7 +113,7 @@ def _matrix(module: nn.Module) -> Tensor | None:
     if isinstance(module, nn.Linear):
         return module.weight
     if type(module).__name__ == "Conv1D" and type(module).__module__ == "transformers.pytorch_utils":
-        return module.weight.t()  # type: ignore[operator, union-attr]  # of GPT-2
+        return module.weight.t()  # type: ignore[operator]  # of GPT-2
     return None
 
 
@@ -130,12 +121,6 @@ def _by_row(x: Tensor, product: Product, bias: Tensor | None) -> Tensor:
     # A row of zeros is divided by zero; whatever the product makes of it is multiplied by zero again.
     largest = x.abs().amax(dim=1, keepdim=True)
     y = product(x / largest).mul_(largest)
-    return y if bias is None else y.add_(bias)
-
-
-def _by_scale(x: Tensor, product: Product, bias: Tensor | None, scale: float) -> Tensor:
-    largest = scale * LEVELS
-    y = product((x / largest).clamp_(-1, 1)).mul_(largest)
     return y if bias is None else y.add_(bias)
 
 
@@ -174,22 +159,6 @@ def _exact(make: Callable[[Int8Weight, int], Product], levels: int) -> bool:
         return False
 
 
-def _products(
-    weight: Int8Weight, bias: Tensor | None, input_scale: float | None
-) -> tuple[Product, Callable[[Tensor], Tensor] | None]:
-    """The product of rows that lie between -1 and 1, and the complete layer if the scale of its inputs is known."""
-    if not _kernel().packs:
-        product = unpacked_product(weight)
-        if input_scale is None:
-            return product, None
-        return product, _for_any_shape(lambda x: _by_scale(x, product, bias, input_scale))
-    if input_scale is None:
-        return _packed(weight, _kernel().levels), None
-    multiply, packed = _fbgemm(), _pack(weight, bias)
-    fixed = lambda x: multiply(x, input_scale, ZERO, packed)  # noqa: E731
-    return fixed, fixed
-
-
 def unpacked_product(weight: Int8Weight) -> Product:
     """The product with a weight that is used for a short time: nothing is prepared."""
     if _kernel().multiplies and weight.values.shape[1] > 1:  # `_int_mm` is wrong for one input
@@ -198,7 +167,7 @@ def unpacked_product(weight: Int8Weight) -> Product:
 
 
 def _packed(weight: Int8Weight, levels: int) -> Product:
-    multiply, packed = _fbgemm(), _pack(weight, None)
+    multiply, packed = _fbgemm(), _pack(weight)
     return lambda x: multiply(x, 1 / levels, ZERO, packed)
 
 
@@ -212,25 +181,21 @@ def _float(weight: Int8Weight, levels: int) -> Product:
     return lambda x: F.linear((x * levels).round_(), real)
 
 
-def _for_any_shape(layer: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda x: layer(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
-
-
 def _fbgemm() -> Callable[..., Tensor]:
     """Rounds its left factor, multiplies, and gives floats."""
     operators: Any = torch.ops.quantized
     return operators.linear_with_input_q_dq_qweight_dq_output_fp32.default  # type: ignore[no-any-return]
 
 
-def _pack(weight: Int8Weight, bias: Tensor | None) -> Any:
+def _pack(weight: Int8Weight) -> Any:
     """A weight in the order that fbgemm reads it in."""
     zeros = torch.zeros(len(weight.scales), dtype=torch.int64)
     before = torch.backends.quantized.engine
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that its quantized tensors will go; then `_kernel` finds the other
-        quantized = torch._make_per_channel_quantized_tensor(weight.values, weight.scales, zeros, 0)  # type: ignore[attr-defined]
+        quantized = torch._make_per_channel_quantized_tensor(weight.values, weight.scales, zeros, 0)
         try:
             torch.backends.quantized.engine = "fbgemm"
-            return torch.ops.quantized.linear_prepack(quantized, bias)
+            return torch.ops.quantized.linear_prepack(quantized, None)
         finally:
             torch.backends.quantized.engine = before

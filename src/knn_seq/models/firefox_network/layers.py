@@ -20,7 +20,7 @@ class FirefoxCache:
 
     Attributes:
         states: The SSRU state of each layer, (rows, d).
-        memory: Keys and values of each layer's cross-attention, (rows, heads, source length, d / heads) each.
+        memory: Keys and values of each layer's cross-attention, see `CrossAttention.memory`.
         mask: What cross-attention adds to its scores, (rows, 1, 1, source length), or None.
         length: Number of target tokens seen.
     """
@@ -102,15 +102,26 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(config.d_model, config.d_model)
 
     def memory(self, encoder_states: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the source, (rows, heads, source length, d / heads) each."""
-        k, v = self.kv(encoder_states).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).contiguous()
-        return k, v
+        """Keys and values of the source, (rows, heads, d / heads, source length), scaled, and the other way round."""
+        k, v = self.kv(encoder_states).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return (k.transpose(2, 3) * k.shape[3] ** -0.5).contiguous(), v.contiguous()
 
     def forward(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         """(rows, length, d) to the same, with a mask of (rows, 1, 1, source length)."""
         q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        attended = F.scaled_dot_product_attention(q, *memory, attn_mask=mask)
+        k, v = memory
+        attended = F.scaled_dot_product_attention(q, k.transpose(2, 3), v, attn_mask=mask, scale=1.0)
         return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def step(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+        """The same for one position, (rows, d), in fewer and smaller operations."""
+        k, v = memory
+        rows, heads, width, length = k.shape
+        scores = torch.bmm(self.q(x).view(rows * heads, 1, width), k.view(rows * heads, width, length))
+        if mask is not None:
+            scores = (scores.view(rows, heads, length) + mask.view(rows, 1, length)).view(rows * heads, 1, length)
+        attended = torch.bmm(torch.softmax(scores, dim=-1), v.view(rows * heads, length, width))
+        return self.out(attended.view(rows, heads * width))  # type: ignore[no-any-return]
 
 
 class SSRU(nn.Module):
@@ -120,16 +131,21 @@ class SSRU(nn.Module):
         super().__init__()
         self.zf = nn.Linear(config.d_model, 2 * config.d_model)
 
-    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """(rows, length, d) and the state before it, (rows, d), to outputs and the state after it."""
         z, f = self.zf(x).chunk(2, dim=-1)
         f = torch.sigmoid(f)
-        c = torch.zeros_like(z[:, 0]) if state is None else state
         states = []
         for z_t, f_t in zip(z.unbind(1), f.unbind(1), strict=True):
             c = torch.lerp(z_t, c, f_t)
             states.append(c)
         return torch.relu(torch.stack(states, dim=1)), c
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for one position, (rows, d)."""
+        zf, d = self.zf(x), x.shape[1]
+        c = torch.lerp(zf[:, :d], state, torch.sigmoid(zf[:, d:]))
+        return torch.relu(c), c
 
 
 class EncoderLayer(nn.Module):
@@ -163,13 +179,22 @@ class DecoderLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
 
     def forward(
-        self, x: Tensor, state: Tensor | None, memory: tuple[Tensor, Tensor], mask: Tensor | None
+        self, x: Tensor, state: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """(rows, length, d) and the SSRU's state to outputs and the state after them."""
         recurrent, state = self.ssru(x, state)
         x = self.ssru_norm(x + recurrent)
         x = self.cross_attention_norm(x + self.cross_attention(x, memory, mask))
         return self.ffn_norm(x + self.fc2(torch.relu(self.fc1(x)))), state
+
+    def step(
+        self, x: Tensor, state: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The same for one position, (rows, d)."""
+        recurrent, state = self.ssru.step(x, state)
+        x = self.ssru_norm(recurrent.add_(x))
+        x = self.cross_attention_norm(self.cross_attention.step(x, memory, mask).add_(x))
+        return self.ffn_norm(self.fc2(self.fc1(x).relu_()).add_(x)), state
 
 
 class Encoder(nn.Module):
@@ -227,13 +252,16 @@ class Decoder(nn.Module):
             cache.memory = [layer.cross_attention.memory(encoder_hidden_states) for layer in layers]
             cache.mask = _additive(encoder_attention_mask, encoder_hidden_states)
         x = self._embed(input_ids, cache.length)
-        states: list[Tensor] = []
-        for number, layer in enumerate(layers):
-            x, state = layer(x, cache.states[number] if cache.states else None, cache.memory[number], cache.mask)
-            states.append(state)
-        cache.states = states
+        single = x.shape[1] == 1 and not torch.is_grad_enabled()  # one position is computed in place
+        if single:
+            x = x.squeeze(1)
+        states = cache.states or [x.new_zeros(len(x), x.shape[-1])] * len(layers)
+        cache.states = []
+        for layer, state, memory in zip(layers, states, cache.memory, strict=True):
+            x, state = (layer.step if single else layer)(x, state, memory, cache.mask)
+            cache.states.append(state)
         cache.length += input_ids.shape[1]
-        return x, cache if use_cache or past_key_values is not None else None
+        return x.unsqueeze(1) if single else x, cache if use_cache or past_key_values is not None else None
 
     def _embed(self, ids: Tensor, start: int) -> Tensor:
         x = self.embed_tokens(ids) if start else F.pad(self.embed_tokens(ids[:, 1:]), (0, 0, 1, 0))
@@ -259,7 +287,7 @@ class OutputProjection(nn.Linear):
 
 def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
     """A 0/1 mask (rows, length) as something to add to attention scores, (rows, 1, 1, length)."""
-    if mask is None:
+    if mask is None or (mask.device.type == "cpu" and bool(mask.all())):  # other devices are not waited for
         return None
     lowest = torch.finfo(like.dtype).min
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask == 0, lowest)[:, None, None]
