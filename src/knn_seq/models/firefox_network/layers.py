@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -13,6 +14,7 @@ from knn_seq.models.firefox_network.sizes import FirefoxSizes
 
 _NORM_EPS = 1e-6
 _FEW_ROWS = 16
+_LANES = 16  # floats that a CPU adds at a time
 
 
 class FirefoxCache:
@@ -90,6 +92,15 @@ class SelfAttention(nn.Module):
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
+    def packed(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        """(tokens, d) to the same, for sequences of these lengths one behind the other."""
+        heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).split(lengths)
+        attended = [
+            F.scaled_dot_product_attention(*sequence.permute(1, 2, 0, 3).unsqueeze(1)).squeeze(0).transpose(0, 1)
+            for sequence in heads
+        ]
+        return self.out(torch.cat(attended).flatten(1))  # type: ignore[no-any-return]
+
 
 class CrossAttention(nn.Module):
     """Multi-head attention of the decoder to the encoder's states."""
@@ -161,7 +172,13 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(rows, length, d) to the same."""
-        x = self.self_attention_norm(x + self.self_attention(x, mask))
+        return self._feed_forward(self.self_attention_norm(x + self.self_attention(x, mask)))
+
+    def packed(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        """(tokens, d) to the same, for sequences of these lengths one behind the other."""
+        return self._feed_forward(self.self_attention_norm(x + self.self_attention.packed(x, lengths)))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
         return self.ffn_norm(x + self.fc2(torch.relu(self.fc1(x))))  # type: ignore[no-any-return]
 
 
@@ -210,10 +227,20 @@ class Encoder(nn.Module):
         """Ids and mask (1: token, 0: padding), (rows, length) each, to states (rows, length, d)."""
         x = self.embed_tokens(input_ids)
         x = torch.add(self.embed_positions(0, x.shape[1], x), x, alpha=math.sqrt(x.shape[-1]))
+        if attention_mask is not None and x.device.type == "cpu":
+            return EncoderOutput(self._packed(x, attention_mask != 0))
         mask = _additive(attention_mask, x)
         for layer in self.layers:
             x = layer(x, mask)
         return EncoderOutput(x)
+
+    def _packed(self, x: Tensor, real: Tensor) -> Tensor:
+        """Without the padding, which costs, and which lets a CPU add in another order than without it."""
+        lengths = real.sum(dim=1).tolist()
+        tokens = x[real]
+        for layer in cast("list[EncoderLayer]", list(self.layers)):
+            tokens = layer.packed(tokens, lengths)
+        return torch.zeros_like(x).masked_scatter(real.unsqueeze(2), tokens)
 
 
 class Decoder(nn.Module):
@@ -249,8 +276,9 @@ class Decoder(nn.Module):
         cache = past_key_values if past_key_values is not None else FirefoxCache()
         if not cache.memory:
             assert encoder_hidden_states is not None
-            cache.memory = [layer.cross_attention.memory(encoder_hidden_states) for layer in layers]
-            cache.mask = _additive(encoder_attention_mask, encoder_hidden_states)
+            encoded, mask = _in_lanes(encoder_hidden_states, encoder_attention_mask)
+            cache.memory = [layer.cross_attention.memory(encoded) for layer in layers]
+            cache.mask = _additive(mask, encoded)
         x = self._embed(input_ids, cache.length)
         single = x.shape[1] == 1 and not torch.is_grad_enabled()  # one position is computed in place
         if single:
@@ -285,9 +313,21 @@ class OutputProjection(nn.Linear):
         return logits.view(*x.shape[:-1], -1)
 
 
+def _in_lanes(states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The source padded to full lanes: however much more padding a batch has, the same floats are then added first.
+
+    A difference in the last bit would be enough for an integer to be rounded the other way.
+    """
+    missing = -states.shape[1] % _LANES
+    if states.device.type != "cpu" or not missing:
+        return states, mask
+    mask = torch.ones(states.shape[:2], dtype=torch.int64) if mask is None else mask
+    return F.pad(states, (0, 0, 0, missing)), F.pad(mask, (0, missing))
+
+
 def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
     """A 0/1 mask (rows, length) as something to add to attention scores, (rows, 1, 1, length)."""
-    if mask is None or (mask.device.type == "cpu" and bool(mask.all())):  # other devices are not waited for
+    if mask is None:
         return None
     lowest = torch.finfo(like.dtype).min
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask == 0, lowest)[:, None, None]
