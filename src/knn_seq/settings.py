@@ -32,6 +32,7 @@ class ModelSettings:
     key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
     device: str | None = None  # None: CUDA if there is, else the CPU
     dtype: str = "float32"
+    shortlist: bool | None = None  # choose only among what each source can become; None: if the model comes with one
     data: str | None = None  # fairseq: the folder of dictionaries, if neither the checkpoint nor its folder has them
 
 
@@ -44,6 +45,7 @@ class ModelOptions(TypedDict, total=False):
     key: str | None
     device: str | None
     dtype: str | None
+    shortlist: bool | None
     data: str | None
 
 

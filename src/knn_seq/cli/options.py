@@ -38,6 +38,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         choices=("int8", "float32", "float16", "bfloat16"),
         help="what the model computes in; int8 is for CPUs (default: as the datastore's keys were computed)",
     )
+    group.add_argument(
+        "--shortlist",
+        action=argparse.BooleanOptionalAction,
+        help="choose only among what each source can become (default: if the model comes with a shortlist)",
+    )
 
 
 def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str) -> None:

@@ -54,6 +54,7 @@ class KnnBatch:
             rows = self.rows_to_search(step.queries, step.log_probs, finished)
             neighbours = self.neighbours(step.queries, step.sentences, rows, step.prefixes)
         with self.stopwatch.timing("combination"):
+            step.complete(neighbours.values)
             inputs = combiner_inputs(self.combiner.best_log_probs, step.queries, neighbours, step.log_probs)
             return mix_vocabulary(step.log_probs, neighbours, self.combiner.combine(inputs, self.settings))
 

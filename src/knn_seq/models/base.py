@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
@@ -40,6 +41,10 @@ class Scored(NamedTuple):
     log_probs: Tensor  # (tokens, vocabulary): log p_MT, float32
 
 
+LeftOut = Callable[[Tensor, Tensor], Tensor]
+"""log p_MT of tokens that are not in the shortlist, relative to those that are: rows and tokens, (n,) each, to (n,)."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of decoding, a row for each beam of each sentence."""
@@ -49,6 +54,16 @@ class Step:
     prefixes: Tensor  # (rows, t): the tokens generated so far
     sentences: Tensor  # (rows,): each row's sentence in the batch, on the CPU: no device has to be asked for it
     finished: Tensor | None = None  # (rows,) bool: rows that are complete, whose log_probs nobody reads
+    left_out: LeftOut | None = None  # for a model with a shortlist; None: all log_probs are known
+
+    def complete(self, tokens: Tensor) -> None:
+        """Let log_probs have these tokens, (rows, n), also where a shortlist has left them out with minus infinity."""
+        if self.left_out is None:
+            return
+        rows, places = (self.log_probs.gather(1, tokens) == -torch.inf).nonzero(as_tuple=True)
+        if len(rows):
+            missing = tokens[rows, places]
+            self.log_probs[rows, missing] = self.left_out(rows, missing)
 
 
 StepHook = Callable[[Step], Tensor]

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from knn_seq.errors import InvalidSetting
-from knn_seq.models.base import MODELS, Hypothesis, Model, ModelBackend, PairTokenizer, StepHook, UnknownToken
-from knn_seq.models.decoding_hook import decoding_hook
+from knn_seq.errors import InvalidSetting, NotFound
+from knn_seq.models.base import (
+    MODELS,
+    Hypothesis,
+    Model,
+    ModelBackend,
+    PairTokenizer,
+    Scored,
+    Step,
+    StepHook,
+    TokenPair,
+    UnknownToken,
+)
+from knn_seq.models.batching import pad
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.firefox_network import (
     EncoderOutput,
+    FirefoxNetwork,
     FirefoxTokenizer,
     find_model_folder,
     installed_pairs,
     load_firefox,
 )
+from knn_seq.models.firefox_network.decoder import FirefoxDecoder
+from knn_seq.models.firefox_network.search import beam_search, greedy, sampler, step_by_step
+from knn_seq.models.firefox_network.shortlist_file import find_shortlist, read_shortlist
+from knn_seq.models.log_probs import LogProbs
 from knn_seq.models.network import until_end
+from knn_seq.models.shortlist import Shortlist
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 if TYPE_CHECKING:
@@ -74,13 +92,34 @@ class FirefoxBackend(ModelBackend):
     @classmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:
         """Read the folder's network and vocabulary."""
-        network, tokenizer = load_firefox(find_model_folder(name))
-        start = network.config.decoder_start_token_id
-        return FirefoxModel(network, FirefoxSides(tokenizer), tokenizer.vocabulary_hash(), settings, [start])
+        folder = find_model_folder(name)
+        network, tokenizer = load_firefox(folder)
+        shortlist = _shortlist(folder, network.config.vocab_size, settings)
+        vocabulary = tokenizer.vocabulary_hash()
+        return FirefoxModel(network, FirefoxSides(tokenizer), vocabulary, settings, shortlist)
 
 
 class FirefoxModel(EncoderDecoderModel):
-    """A network that is loaded, and searches, without Transformers: that alone would take seconds to import."""
+    """A network that is loaded, and searches, without Transformers: that alone would take seconds to import.
+
+    Args:
+        network: The network.
+        tokenizer: Text to tokens and back.
+        vocabulary: The vocabulary's fingerprint.
+        settings: The key, the device and the dtype to run in.
+        shortlist: The tokens that a source can become; None: all.
+    """
+
+    def __init__(
+        self,
+        network: FirefoxNetwork,
+        tokenizer: PairTokenizer,
+        vocabulary: str,
+        settings: ModelSettings,
+        shortlist: Shortlist | None = None,
+    ) -> None:
+        self.shortlist = shortlist
+        super().__init__(network, tokenizer, vocabulary, settings, [network.config.decoder_start_token_id])
 
     @property
     def source_language(self) -> str | None:
@@ -120,21 +159,101 @@ class FirefoxModel(EncoderDecoderModel):
             return {"top_k": SAMPLED_TOKENS, **known}
         return known
 
-    def _search(
-        self, inputs: dict[str, Any], arguments: dict[str, Any], step_hook: StepHook | None, sentences: int
-    ) -> list[Hypothesis]:
-        beams = 1 if arguments.get("do_sample") else arguments.get("num_beams", 1)
-        ends = self.end_tokens if beams == 1 else ()
-        hook = (
-            decoding_hook(self.network, self.key_hook, step_hook, sentences, ends=ends) if step_hook else nullcontext()
-        )
-        with hook:
-            found = self.network.generate(**{**arguments, **inputs, "return_dict_in_generate": True})
-        outputs = found.sequences[:, self._forced_length(inputs) :].tolist()
-        return [
+    def row_decoder(self, rows_each: int) -> FirefoxDecoder:
+        """What computes the steps of a search, for so many rows of each sentence."""
+        return FirefoxDecoder(self.network, self._encode, rows_each, self.shortlist, self.settings.key)
+
+    def _encode(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        tokens, mask = pad(sources, self.padding, self.device)
+        known = self._encoded(sources, tokens).get("encoder_outputs")
+        return (self.network.encoder(tokens, mask) if known is None else known)[0], mask
+
+    def score(self, pairs: Sequence[TokenPair]) -> Scored:
+        """See `Model.score`.  With a shortlist p_MT of any token is relative to the tokens that the source can become.
+
+        Those are what decoding chooses from; others only come in as neighbours' values.
+        """
+        keys, log_probs = super().score(pairs)
+        if self.shortlist is not None:
+            rows = torch.split(log_probs, [len(pair.target) for pair in pairs])
+            for some, pair in zip(rows, pairs, strict=True):
+                allowed = self.shortlist.of(pair.source).to(some.device)
+                some.sub_(some[:, allowed].logsumexp(dim=1, keepdim=True))
+        return Scored(keys, log_probs)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
+    ) -> list[list[Hypothesis]]:
+        """See `Model.generate`."""
+        arguments = self._search_arguments(decoding, len(self.prefix))
+        sampled, nbest = arguments.get("do_sample", False), arguments.get("num_return_sequences", 1)
+        beams = 1 if sampled else arguments.get("num_beams", 1)
+        each = nbest if sampled else beams
+        decoder = self.row_decoder(each)
+        decoder.enter(sources)
+        prefixes = torch.tensor([self.prefix], device=self.device).expand(len(sources) * each, -1)
+        scores = StepScores(decoder, step_hook, len(self.prefix), self.end_tokens if beams == 1 else ())
+        end, banned = self.network.generation_config.eos_token_id, self.network.generation_config.suppress_tokens
+        longest = arguments["max_new_tokens"]
+        if beams == 1:
+            drawing = (arguments.get("temperature", 1.0), arguments.get("top_k", 0), arguments.get("top_p", 1.0))
+            found = step_by_step(scores, prefixes, sampler(*drawing) if sampled else greedy, end, longest, banned)
+        else:
+            penalty = arguments.get("length_penalty", 1.0)
+            found = beam_search(scores, decoder.follow, prefixes, beams, nbest, end, longest, penalty, banned)
+        outputs = found.sequences[:, len(self.prefix) :].tolist()
+        hypotheses = [
             Hypothesis(until_end(output, self.end_tokens), score)
             for output, score in zip(outputs, found.scores.tolist(), strict=True)
         ]
+        return [hypotheses[i : i + nbest] for i in range(0, len(hypotheses), nbest)]
+
+
+class StepScores:
+    """log p after each prefix, (rows, t) to (rows, vocabulary), as a search asks for them.
+
+    Args:
+        decoder: Computes the steps.
+        step_hook: Changes what is decoded from; None: nothing does.
+        forced: Tokens that are there before the first step.
+        ends: Tokens after which a row is finished but stays.
+    """
+
+    def __init__(
+        self, decoder: FirefoxDecoder, step_hook: StepHook | None, forced: int, ends: Collection[int]
+    ) -> None:
+        self.decoder, self.step_hook, self.forced, self.ends = decoder, step_hook, forced, list(ends)
+
+    def __call__(self, prefixes: Tensor) -> Tensor:
+        """One step."""
+        logits, queries, vocabulary = self.decoder.step(prefixes[:, -1])
+        normaliser = logits.float().logsumexp(dim=1, keepdim=True)
+        log_probs = logits.float() - normaliser
+        if vocabulary is not None:
+            some, log_probs = log_probs, log_probs.new_full((len(log_probs), self.decoder.vocabulary_size), -torch.inf)
+            log_probs[:, vocabulary] = some
+        if self.step_hook is not None:
+            generated = prefixes[:, self.forced :]
+            finished = torch.isin(generated, torch.tensor(self.ends)).any(dim=1) if self.ends else None
+            sentences = torch.arange(len(prefixes)) // self.decoder.rows_each
+            left_out = None
+            if vocabulary is not None:
+                left_out = lambda rows, tokens: self.decoder.logits_of(rows, tokens) - normaliser[rows, 0]  # noqa: E731
+            log_probs = self.step_hook(Step(queries, log_probs, generated, sentences, finished, left_out))
+        return log_probs.as_subclass(LogProbs)
+
+
+def _shortlist(folder: Path, vocab_size: int, settings: ModelSettings) -> Shortlist | None:
+    path = find_shortlist(folder)
+    if settings.shortlist is False or (path is None and settings.shortlist is None):
+        return None
+    if path is None:
+        raise NotFound(f"The model folder {folder} has no shortlist (lex.*.s2t.bin): use --no-shortlist.")
+    return read_shortlist(path, vocab_size)
 
 
 class FirefoxSides(PairTokenizer):

@@ -28,3 +28,18 @@ def linear_for(
     if vocabulary is not None:
         weight, bias = weight[vocabulary], None if bias is None else bias[vocabulary]
     return lambda x: F.linear(x, weight, bias)
+
+
+def outputs_of(module: nn.Linear | Int8Linear, x: Tensor, rows: Tensor, outputs: Tensor) -> Tensor:
+    """A few outputs of a layer, (n,): of row rows[i] the output outputs[i].
+
+    Args:
+        module: The layer.
+        x: (all rows, inputs)
+        rows: (n,)
+        outputs: (n,)
+    """
+    if isinstance(module, Int8Linear):
+        return module.outputs_of(x, rows, outputs)
+    y = (x[rows] * module.weight[outputs]).sum(dim=1)
+    return y if module.bias is None else y + module.bias[outputs]

@@ -125,14 +125,25 @@ class CrossAttention(nn.Module):
         return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def step(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        """The same for one position, (rows, d), in fewer and smaller operations."""
+        """The same for one position of each row, (rows, d), in fewer and smaller operations.
+
+        Args:
+            x: (rows, d)
+            memory: Of fewer sentences than rows, if several rows that lie together have the same.
+            mask: (sentences, 1, 1, source length)
+        """
         k, v = memory
-        rows, heads, width, length = k.shape
-        scores = torch.bmm(self.q(x).view(rows * heads, 1, width), k.view(rows * heads, width, length))
+        sentences, heads, width, length = k.shape
+        q, each = self.q(x), len(x) // sentences
+        if each > 1:
+            q = q.view(sentences, each, heads, width).transpose(1, 2)
+        scores = torch.bmm(q.reshape(sentences * heads, each, width), k.view(sentences * heads, width, length))
         if mask is not None:
-            scores = (scores.view(rows, heads, length) + mask.view(rows, 1, length)).view(rows * heads, 1, length)
-        attended = torch.bmm(torch.softmax(scores, dim=-1), v.view(rows * heads, length, width))
-        return self.out(attended.view(rows, heads * width))  # type: ignore[no-any-return]
+            scores.view(sentences, heads * each, length).add_(mask.view(sentences, 1, length))
+        attended = torch.bmm(torch.softmax(scores, dim=-1), v.view(sentences * heads, length, width))
+        if each > 1:
+            attended = attended.view(sentences, heads, each, width).transpose(1, 2)
+        return self.out(attended.reshape(len(x), heads * width))  # type: ignore[no-any-return]
 
 
 class SSRU(nn.Module):
@@ -229,7 +240,7 @@ class Encoder(nn.Module):
         x = torch.add(self.embed_positions(0, x.shape[1], x), x, alpha=math.sqrt(x.shape[-1]))
         if attention_mask is not None and x.device.type == "cpu":
             return EncoderOutput(self._packed(x, attention_mask != 0))
-        mask = _additive(attention_mask, x)
+        mask = None if attention_mask is None else _additive(attention_mask, x)
         for layer in self.layers:
             x = layer(x, mask)
         return EncoderOutput(x)
@@ -276,9 +287,8 @@ class Decoder(nn.Module):
         cache = past_key_values if past_key_values is not None else FirefoxCache()
         if not cache.memory:
             assert encoder_hidden_states is not None
-            encoded, mask = _in_lanes(encoder_hidden_states, encoder_attention_mask)
+            encoded, cache.mask = in_lanes(encoder_hidden_states, encoder_attention_mask)
             cache.memory = [layer.cross_attention.memory(encoded) for layer in layers]
-            cache.mask = _additive(mask, encoded)
         x = self._embed(input_ids, cache.length)
         single = x.shape[1] == 1 and not torch.is_grad_enabled()  # one position is computed in place
         if single:
@@ -313,21 +323,21 @@ class OutputProjection(nn.Linear):
         return logits.view(*x.shape[:-1], -1)
 
 
-def _in_lanes(states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The source padded to full lanes: however much more padding a batch has, the same floats are then added first.
+def in_lanes(states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What cross-attention reads: states, (rows, length, d), and what it adds to its scores, (rows, 1, 1, length).
 
-    A difference in the last bit would be enough for an integer to be rounded the other way.
+    The source is padded to full lanes: however much more padding a batch has, the same floats are then added first.  A
+    difference in the last bit would be enough for an integer to be rounded the other way.
     """
-    missing = -states.shape[1] % _LANES
-    if states.device.type != "cpu" or not missing:
-        return states, mask
-    mask = torch.ones(states.shape[:2], dtype=torch.int64) if mask is None else mask
-    return F.pad(states, (0, 0, 0, missing)), F.pad(mask, (0, missing))
-
-
-def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A 0/1 mask (rows, length) as something to add to attention scores, (rows, 1, 1, length)."""
     if mask is None:
-        return None
+        mask = torch.ones(states.shape[:2], dtype=torch.int64, device=states.device)
+    missing = -states.shape[1] % _LANES
+    if states.device.type == "cpu" and missing:
+        states, mask = F.pad(states, (0, 0, 0, missing)), F.pad(mask, (0, missing))
+    return states, _additive(mask, states)
+
+
+def _additive(mask: Tensor, like: Tensor) -> Tensor:
+    """A 0/1 mask (rows, length) as something to add to attention scores, (rows, 1, 1, length)."""
     lowest = torch.finfo(like.dtype).min
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask == 0, lowest)[:, None, None]

@@ -1,0 +1,156 @@
+"""The decoder of a Firefox model, step by step, for sentences that enter and leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knn_seq.models.firefox_network.layers import DecoderLayer, in_lanes
+from knn_seq.models.firefox_network.modeling import FirefoxNetwork
+from knn_seq.models.linear import linear_for, outputs_of
+from knn_seq.models.shortlist import Columns, Shortlist
+
+Encode = Callable[[Sequence[Sequence[int]]], tuple[Tensor, Tensor]]
+"""Sources to the encoder's states, (sentences, length, d), and their mask, (sentences, length)."""
+
+
+class DecoderStep(NamedTuple):
+    """What a model computes for one step, a row for each prefix that is open."""
+
+    logits: Tensor  # (rows, vocabulary)
+    queries: Tensor  # (rows, dimension)
+    vocabulary: Tensor | None = None  # the only tokens that can come, ascending, of which the logits are; None: all
+
+
+class FirefoxDecoder:
+    """Computes what follows the open prefixes of some sentences.
+
+    Every sentence has the same number of rows, which lie together; what was read of it is kept once for all of them.
+
+    Args:
+        network: The network.
+        encode: Reads sources.
+        rows_each: Rows of a sentence.
+        shortlist: Limits what can come; None: the complete vocabulary can.
+        key: Where the query is taken, "ffn_in" or "ffn_out".
+    """
+
+    joins = True
+
+    def __init__(
+        self,
+        network: FirefoxNetwork,
+        encode: Encode,
+        rows_each: int,
+        shortlist: Shortlist | None = None,
+        key: str = "ffn_in",
+    ) -> None:
+        self.network, self.encode, self.rows_each, self.shortlist, self.key = network, encode, rows_each, shortlist, key
+        self.layers = cast("list[DecoderLayer]", list(network.decoder.layers))
+        self.scale = math.sqrt(network.config.d_model)
+        self.vocabulary_size = network.config.vocab_size
+        self.lengths: list[int] = []  # tokens that each sentence has
+        self._states: list[Tensor] = []  # of each layer, (rows, d)
+        self._memory: list[tuple[Tensor, Tensor]] = []  # of each layer, (sentences, …)
+        self._mask = torch.empty(0)  # (sentences, 1, 1, source length)
+        self._shortlists: list[Tensor] = []  # of each sentence
+        self._columns: Columns | None = None
+        self._project: Callable[[Tensor], Tensor] = network.lm_head
+        self._outputs = torch.empty(0)  # what the last step projected, (rows, d)
+
+    @torch.no_grad()
+    def enter(self, sources: Sequence[Sequence[int]]) -> None:
+        """Read some sources and add rows for them behind all others."""
+        states, mask = self.encode(sources)
+        encoded, additive = in_lanes(states, mask)
+        new = [layer.cross_attention.memory(encoded) for layer in self.layers]
+        rows = encoded.new_zeros(len(sources) * self.rows_each, encoded.shape[2])
+        if self.lengths:
+            length = max(additive.shape[-1], self._mask.shape[-1])
+            lowest = torch.finfo(additive.dtype).min
+            self._mask = torch.cat([_wider(part, 3, length, lowest) for part in (self._mask, additive)])
+            self._memory = [
+                (
+                    torch.cat([_wider(old[0], 3, length), _wider(more[0], 3, length)]),
+                    torch.cat([_wider(old[1], 2, length), _wider(more[1], 2, length)]),
+                )
+                for old, more in zip(self._memory, new, strict=True)
+            ]
+            self._states = [torch.cat([state, rows]) for state in self._states]
+        else:
+            self._mask, self._memory, self._states = additive, new, [rows] * len(self.layers)
+        self.lengths += [0] * len(sources)
+        if self.shortlist is not None:
+            self._shortlists += [self.shortlist.of(source) for source in sources]
+            self._columns = Columns.of(self._shortlists, self.vocabulary_size)
+            vocabulary = self._columns.vocabulary.to(encoded.device)
+            self._columns = Columns(vocabulary, self._columns.banned.to(encoded.device))
+            self._project = linear_for(self.network.lm_head, "", vocabulary)
+
+    @torch.no_grad()
+    def step(self, tokens: Tensor) -> DecoderStep:
+        """What follows each prefix, given its last token, (rows,); that of a sentence that has just entered counts not.
+
+        The logits may be written into.
+        """
+        x = self._embed(tokens.to(self._states[0].device))
+        for number, layer in enumerate(self.layers):
+            last = number == len(self.layers) - 1
+            recurrent, self._states[number] = layer.ssru.step(x, self._states[number])
+            x = layer.ssru_norm(recurrent.add_(x))
+            attended = layer.cross_attention.step(x, self._memory[number], self._mask)
+            query = x = layer.cross_attention_norm(attended.add_(x))
+            made = layer.fc2(layer.fc1(x).relu_())
+            if last and self.key == "ffn_out":
+                query = made.clone()
+            x = layer.ffn_norm(made.add_(x))
+        self.lengths = [length + 1 for length in self.lengths]
+        self._outputs, logits = x, self._project(x)
+        if self._columns is None:
+            return DecoderStep(logits, query)
+        logits.view(len(self.lengths), self.rows_each, -1).add_(self._columns.banned.unsqueeze(1))
+        return DecoderStep(logits, query, self._columns.vocabulary)
+
+    def logits_of(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """The logits of any tokens in some rows of the last step, (n,) each."""
+        return outputs_of(self.network.lm_head, self._outputs, rows, tokens)
+
+    def follow(self, parents: Tensor) -> None:
+        """Let every row continue the prefix of another of its sentence, (rows,)."""
+        parents = parents.to(self._states[0].device)
+        self._states = [state.index_select(0, parents) for state in self._states]
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Drop all sentences but these, and have these in this order."""
+        kept = torch.tensor(sentences, device=self._mask.device)
+        rows = (kept.unsqueeze(1) * self.rows_each + torch.arange(self.rows_each, device=kept.device)).flatten()
+        self.lengths = [self.lengths[number] for number in sentences]
+        self._states = [state.index_select(0, rows) for state in self._states]
+        self._memory = [(k.index_select(0, kept), v.index_select(0, kept)) for k, v in self._memory]
+        self._mask = self._mask.index_select(0, kept)
+        if self._columns is not None:
+            self._shortlists = [self._shortlists[number] for number in sentences]
+            self._columns = self._columns._replace(banned=self._columns.banned.index_select(0, kept))
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        words = self.network.decoder.embed_tokens(tokens)
+        first, last = min(self.lengths), max(self.lengths)
+        if not first:  # the model starts from a zero vector
+            new = torch.tensor(self.lengths, device=words.device).repeat_interleave(self.rows_each) == 0
+            words = words.masked_fill(new.unsqueeze(1), 0.0)
+        positions = self.network.decoder.embed_positions(0, last + 1, words)
+        if first == last:
+            return torch.add(positions[last], words, alpha=self.scale)
+        at = torch.tensor(self.lengths, device=words.device).repeat_interleave(self.rows_each)
+        return torch.add(positions[at], words, alpha=self.scale)
+
+
+def _wider(part: Tensor, dim: int, length: int, value: float = 0.0) -> Tensor:
+    """A tensor with more places at the end of a dimension of its last two."""
+    missing = length - part.shape[dim]
+    return F.pad(part, (0, missing) if dim == 3 else (0, 0, 0, missing), value=value) if missing else part
