@@ -223,27 +223,28 @@ class StepScores:
         ends: Tokens after which a row is finished but stays.
     """
 
-    def __init__(
-        self, decoder: FirefoxDecoder, step_hook: StepHook | None, forced: int, ends: Collection[int]
-    ) -> None:
+    def __init__(self, decoder: FirefoxDecoder, step_hook: StepHook | None, forced: int, ends: Collection[int]) -> None:
         self.decoder, self.step_hook, self.forced, self.ends = decoder, step_hook, forced, list(ends)
 
     def __call__(self, prefixes: Tensor) -> Tensor:
         """One step."""
         logits, queries, vocabulary = self.decoder.step(prefixes[:, -1])
-        normaliser = logits.float().logsumexp(dim=1, keepdim=True)
-        log_probs = logits.float() - normaliser
+        log_probs = some = torch.log_softmax(logits.float(), dim=1)
         if vocabulary is not None:
-            some, log_probs = log_probs, log_probs.new_full((len(log_probs), self.decoder.vocabulary_size), -torch.inf)
+            log_probs = log_probs.new_full((len(log_probs), self.decoder.vocabulary_size), -torch.inf)
             log_probs[:, vocabulary] = some
         if self.step_hook is not None:
             generated = prefixes[:, self.forced :]
             finished = torch.isin(generated, torch.tensor(self.ends)).any(dim=1) if self.ends else None
             sentences = torch.arange(len(prefixes)) // self.decoder.rows_each
-            left_out = None
-            if vocabulary is not None:
-                left_out = lambda rows, tokens: self.decoder.logits_of(rows, tokens) - normaliser[rows, 0]  # noqa: E731
-            log_probs = self.step_hook(Step(queries, log_probs, generated, sentences, finished, left_out))
+
+            def left_out(rows: Tensor, tokens: Tensor) -> Tensor:
+                known = some[rows].argmax(dim=1)  # one that is not minus infinity
+                return self.decoder.logits_of(rows, tokens) - logits[rows, known] + some[rows, known]
+
+            log_probs = self.step_hook(
+                Step(queries, log_probs, generated, sentences, finished, None if vocabulary is None else left_out)
+            )
         return log_probs.as_subclass(LogProbs)
 
 

@@ -194,7 +194,8 @@ def _float(weight: Int8Weight, levels: int) -> Product:
 def _fbgemm() -> Callable[..., Tensor]:
     """Rounds its left factor, multiplies, and gives floats."""
     operators: Any = torch.ops.quantized
-    return operators.linear_with_input_q_dq_qweight_dq_output_fp32.default  # type: ignore[no-any-return]
+    # Called through the operator itself, torch would look in Python for what is traced, longer than it multiplies.
+    return operators.linear_with_input_q_dq_qweight_dq_output_fp32.default._op  # type: ignore[no-any-return]
 
 
 def _pack(weight: Int8Weight) -> Any:

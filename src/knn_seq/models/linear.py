@@ -23,7 +23,7 @@ def linear_for(
     if isinstance(module, nn.Linear) and dtype == "int8":
         module = Int8Linear(Int8Weight.of(module.weight), module.bias)
     if isinstance(module, Int8Linear):
-        return module if vocabulary is None else module.limited(vocabulary)
+        return module.forward if vocabulary is None else module.limited(vocabulary)
     weight, bias = module.weight.detach(), None if module.bias is None else module.bias.detach()
     if vocabulary is not None:
         weight, bias = weight[vocabulary], None if bias is None else bias[vocabulary]

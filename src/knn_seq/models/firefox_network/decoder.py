@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from knn_seq.models.firefox_network.layers import DecoderLayer, in_lanes
 from knn_seq.models.firefox_network.modeling import FirefoxNetwork
@@ -50,8 +50,10 @@ class FirefoxDecoder:
         shortlist: Shortlist | None = None,
         key: str = "ffn_in",
     ) -> None:
-        self.network, self.encode, self.rows_each, self.shortlist, self.key = network, encode, rows_each, shortlist, key
-        self.layers = cast("list[DecoderLayer]", list(network.decoder.layers))
+        self.network, self.encode, self.rows_each, self.shortlist = network, encode, rows_each, shortlist
+        modules = cast("list[DecoderLayer]", list(network.decoder.layers))
+        self.layers = [_step_of(module, key) for module in modules]
+        self._read = [module.cross_attention.memory for module in modules]
         self.scale = math.sqrt(network.config.d_model)
         self.vocabulary_size = network.config.vocab_size
         self.lengths: list[int] = []  # tokens that each sentence has
@@ -68,7 +70,7 @@ class FirefoxDecoder:
         """Read some sources and add rows for them behind all others."""
         states, mask = self.encode(sources)
         encoded, additive = in_lanes(states, mask)
-        new = [layer.cross_attention.memory(encoded) for layer in self.layers]
+        new = [read(encoded) for read in self._read]
         rows = encoded.new_zeros(len(sources) * self.rows_each, encoded.shape[2])
         if self.lengths:
             length = max(additive.shape[-1], self._mask.shape[-1])
@@ -98,17 +100,9 @@ class FirefoxDecoder:
 
         The logits may be written into.
         """
-        x = self._embed(tokens.to(self._states[0].device))
+        x = query = self._embed(tokens.to(self._states[0].device))
         for number, layer in enumerate(self.layers):
-            last = number == len(self.layers) - 1
-            recurrent, self._states[number] = layer.ssru.step(x, self._states[number])
-            x = layer.ssru_norm(recurrent.add_(x))
-            attended = layer.cross_attention.step(x, self._memory[number], self._mask)
-            query = x = layer.cross_attention_norm(attended.add_(x))
-            made = layer.fc2(layer.fc1(x).relu_())
-            if last and self.key == "ffn_out":
-                query = made.clone()
-            x = layer.ffn_norm(made.add_(x))
+            x, query, self._states[number] = layer(x, self._states[number], self._memory[number], self._mask)
         self.lengths = [length + 1 for length in self.lengths]
         self._outputs, logits = x, self._project(x)
         if self._columns is None:
@@ -148,6 +142,45 @@ class FirefoxDecoder:
             return torch.add(positions[last], words, alpha=self.scale)
         at = torch.tensor(self.lengths, device=words.device).repeat_interleave(self.rows_each)
         return torch.add(positions[at], words, alpha=self.scale)
+
+
+LayerStep = Callable[[Tensor, Tensor, tuple[Tensor, Tensor], Tensor], tuple[Tensor, Tensor, Tensor]]
+"""(rows, d), the SSRU's state, memory and mask of the sentences to outputs, queries and the new state, (rows, d)."""
+
+
+def _step_of(layer: DecoderLayer, key: str) -> LayerStep:
+    """A layer's computation for one position: what `DecoderLayer.forward` computes, in fewer calls."""
+    attention = layer.cross_attention
+    recur, ask, attend, first, last = (
+        linear_for(module, "") for module in (layer.ssru.zf, attention.q, attention.out, layer.fc1, layer.fc2)
+    )
+    recur_norm, attend_norm, last_norm = map(_norm, (layer.ssru_norm, layer.cross_attention_norm, layer.ffn_norm))
+
+    def step(x: Tensor, state: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        k, v = memory
+        sentences, heads, width, length = k.shape
+        rows, d = x.shape
+        each, both = rows // sentences, recur(x)
+        state = torch.lerp(both[:, :d], state, torch.sigmoid(both[:, d:]))
+        x = recur_norm(torch.relu(state).add_(x))
+        asked = ask(x)
+        if each > 1:
+            asked = asked.view(sentences, each, heads, width).transpose(1, 2)
+        scores = torch.bmm(asked.reshape(sentences * heads, each, width), k.view(sentences * heads, width, length))
+        scores.view(sentences, heads * each, length).add_(mask.view(sentences, 1, length))
+        found = torch.bmm(torch.softmax(scores, dim=-1), v.view(sentences * heads, length, width))
+        if each > 1:
+            found = found.view(sentences, heads, each, width).transpose(1, 2)
+        x = attend_norm(attend(found.reshape(rows, d)).add_(x))
+        made = last(first(x).relu_())
+        return last_norm(x + made), (made if key == "ffn_out" else x), state
+
+    return step
+
+
+def _norm(module: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+    shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
+    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
 def _wider(part: Tensor, dim: int, length: int, value: float = 0.0) -> Tensor:

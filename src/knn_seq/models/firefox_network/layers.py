@@ -124,27 +124,6 @@ class CrossAttention(nn.Module):
         attended = F.scaled_dot_product_attention(q, k.transpose(2, 3), v, attn_mask=mask, scale=1.0)
         return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
-    def step(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        """The same for one position of each row, (rows, d), in fewer and smaller operations.
-
-        Args:
-            x: (rows, d)
-            memory: Of fewer sentences than rows, if several rows that lie together have the same.
-            mask: (sentences, 1, 1, source length)
-        """
-        k, v = memory
-        sentences, heads, width, length = k.shape
-        q, each = self.q(x), len(x) // sentences
-        if each > 1:
-            q = q.view(sentences, each, heads, width).transpose(1, 2)
-        scores = torch.bmm(q.reshape(sentences * heads, each, width), k.view(sentences * heads, width, length))
-        if mask is not None:
-            scores.view(sentences, heads * each, length).add_(mask.view(sentences, 1, length))
-        attended = torch.bmm(torch.softmax(scores, dim=-1), v.view(sentences * heads, length, width))
-        if each > 1:
-            attended = attended.view(sentences, heads, each, width).transpose(1, 2)
-        return self.out(attended.reshape(len(x), heads * width))  # type: ignore[no-any-return]
-
 
 class SSRU(nn.Module):
     """Simpler simple recurrent unit: c_t = f_t ∘ c_{t-1} + (1 − f_t) ∘ z_t, with ReLU(c_t) as the output."""
@@ -162,12 +141,6 @@ class SSRU(nn.Module):
             c = torch.lerp(z_t, c, f_t)
             states.append(c)
         return torch.relu(torch.stack(states, dim=1)), c
-
-    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for one position, (rows, d)."""
-        zf, d = self.zf(x), x.shape[1]
-        c = torch.lerp(zf[:, :d], state, torch.sigmoid(zf[:, d:]))
-        return torch.relu(c), c
 
 
 class EncoderLayer(nn.Module):
@@ -214,15 +187,6 @@ class DecoderLayer(nn.Module):
         x = self.ssru_norm(x + recurrent)
         x = self.cross_attention_norm(x + self.cross_attention(x, memory, mask))
         return self.ffn_norm(x + self.fc2(torch.relu(self.fc1(x)))), state
-
-    def step(
-        self, x: Tensor, state: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The same for one position, (rows, d)."""
-        recurrent, state = self.ssru.step(x, state)
-        x = self.ssru_norm(recurrent.add_(x))
-        x = self.cross_attention_norm(self.cross_attention.step(x, memory, mask).add_(x))
-        return self.ffn_norm(self.fc2(self.fc1(x).relu_()).add_(x)), state
 
 
 class Encoder(nn.Module):
@@ -290,16 +254,13 @@ class Decoder(nn.Module):
             encoded, cache.mask = in_lanes(encoder_hidden_states, encoder_attention_mask)
             cache.memory = [layer.cross_attention.memory(encoded) for layer in layers]
         x = self._embed(input_ids, cache.length)
-        single = x.shape[1] == 1 and not torch.is_grad_enabled()  # one position is computed in place
-        if single:
-            x = x.squeeze(1)
         states = cache.states or [x.new_zeros(len(x), x.shape[-1])] * len(layers)
         cache.states = []
         for layer, state, memory in zip(layers, states, cache.memory, strict=True):
-            x, state = (layer.step if single else layer)(x, state, memory, cache.mask)
+            x, state = layer(x, state, memory, cache.mask)
             cache.states.append(state)
         cache.length += input_ids.shape[1]
-        return x.unsqueeze(1) if single else x, cache if use_cache or past_key_values is not None else None
+        return x, cache if use_cache or past_key_values is not None else None
 
     def _embed(self, ids: Tensor, start: int) -> Tensor:
         x = self.embed_tokens(ids) if start else F.pad(self.embed_tokens(ids[:, 1:]), (0, 0, 1, 0))
