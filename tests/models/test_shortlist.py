@@ -55,9 +55,11 @@ def test_the_real_file():
     data = PATH.read_bytes()
     shortlist = read_shortlist(PATH, SIZE)
     assert struct.unpack("<Q", data[:8])[0] == MAGIC
-    assert len(shortlist.offsets) == SIZE + 1 and len(shortlist.frequent) == 50
+    assert len(shortlist.offsets) == SIZE + 1
+    assert len(shortlist.frequent) == 50
     sizes = np.diff(shortlist.offsets)
-    assert sizes.max() == 50 and sizes.min() >= 0
+    assert sizes.max() == 50
+    assert sizes.min() >= 0
     for token in range(0, SIZE, 1000):
         its = shortlist.targets[shortlist.offsets[token] : shortlist.offsets[token + 1]]
         assert (np.diff(its) > 0).all()
