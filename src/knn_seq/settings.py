@@ -31,8 +31,8 @@ class ModelSettings:
     prompt: str | None = None  # decoder-only models: a template with {source}
     key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
     device: str | None = None  # None: CUDA if there is, else the CPU
-    dtype: str = "float32"
-    shortlist: bool | None = None  # choose only among what each source can become; None: if the model comes with one
+    dtype: str | None = None  # int8, float32, float16 or bfloat16; None: what the kind of model is best run in
+    shortlist: bool = False  # choose only among what each source can become, if the model comes with such a list
     data: str | None = None  # fairseq: the folder of dictionaries, if neither the checkpoint nor its folder has them
 
 

@@ -95,7 +95,7 @@ def test_a_model_without_one_says_so(tmp_path):
     for file in folder.iterdir():
         if not file.name.startswith("lex"):
             (tmp_path / file.name).symlink_to(file)
-    assert load_model(ModelSettings(f"firefox:{tmp_path}")).shortlist is None
+    assert load_model(ModelSettings(f"firefox:{tmp_path}", device="cpu")).shortlist is None
     with pytest.raises(NotFound, match="no shortlist"):
         load_model(ModelSettings(f"firefox:{tmp_path}", shortlist=True))
 

@@ -36,12 +36,13 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dtype",
         choices=("int8", "float32", "float16", "bfloat16"),
-        help="what the model computes in; int8 is for CPUs (default: as the datastore's keys were computed)",
+        help="what the model computes in; int8 is for CPUs (default: as the datastore's keys were computed; for a new "
+        "one int8 with Firefox's models, else float32)",
     )
     group.add_argument(
         "--shortlist",
         action=argparse.BooleanOptionalAction,
-        help="choose only among what each source can become (default: if the model comes with a shortlist)",
+        help="choose only among what each source can become, for models that come with such a list: Firefox's",
     )
 
 

@@ -31,10 +31,10 @@ def read_shortlist(path: Path, vocab_size: int) -> Shortlist:
         raise DamagedFile(f"Cannot read the shortlist {path}: {error.strerror}.") from error
     header = np.frombuffer(data, "<u8", min(HEADER, len(data) // 8)).tolist()
     if len(header) < HEADER or header[0] != MAGIC:
-        raise DamagedFile(f"{path} is not a binary shortlist of Marian: get it again, or use --no-shortlist.")
+        raise DamagedFile(f"{path} is not a binary shortlist of Marian: get it again, or leave out --shortlist.")
     frequent, offset_count, target_count = header[2], header[4], header[5]
     if len(data) != 8 * HEADER + 8 * offset_count + 4 * target_count or not offset_count:
-        raise DamagedFile(f"The shortlist {path} is cut short or damaged: get it again, or use --no-shortlist.")
+        raise DamagedFile(f"The shortlist {path} is cut short or damaged: get it again, or leave out --shortlist.")
     offsets = np.frombuffer(data, "<i8", offset_count, 8 * HEADER)
     targets = np.frombuffer(data, "<u4", target_count, 8 * HEADER + 8 * offset_count)
     if offsets[0] != 0 or offsets[-1] != target_count or (np.diff(offsets) < 0).any():
