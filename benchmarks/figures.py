@@ -46,6 +46,7 @@ FIGURES = {
     "it-packages": Figure("docs/it-packages.md", "it_text.py", ("--output", IT_TEXT)),
     "results-it": Figure("docs/results.md", "results.py", ("--domains", "it", "--it-text", IT_TEXT)),
     "speed": Figure("docs/speed.md", "bench.py", ("--again",)),
+    "precision": Figure("docs/speed.md", "precision.py"),
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
     "spinning-threads": Figure("docs/speed.md", "spinning_threads.py"),
     "skip": Figure("docs/speed.md", "skip.py"),
