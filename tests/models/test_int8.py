@@ -29,9 +29,10 @@ KERNELS = {
 def slow_linear(x, weight, bias, levels):
     """Each number by itself, in float64."""
     rows = x.reshape(-1, x.shape[-1]).double()
-    scales = rows.abs().amax(dim=1, keepdim=True) / levels
-    rounded = torch.where(scales > 0, (rows / scales).round(), 0.0)
-    y = (rounded * scales) @ (weight.values.double() * weight.scales.double()[:, None]).T
+    smallest, largest = rows.amin(dim=1, keepdim=True), rows.amax(dim=1, keepdim=True)
+    middle, scales = (smallest + largest) / 2, (largest - smallest) / 2 / levels
+    rounded = torch.where(scales > 0, ((rows - middle) / scales).round(), 0.0)
+    y = (rounded * scales + middle) @ (weight.values.double() * weight.scales.double()[:, None]).T
     return (y + (0 if bias is None else bias.double())).view(*x.shape[:-1], -1)
 
 
@@ -58,11 +59,16 @@ def test_the_layer_is_what_a_slow_reference_computes(rows, inputs, outputs, bias
     assert ((computed - expected).abs() > 1e-4 * (size + 1)).float().mean() < 0.2
 
 
-def test_a_row_of_zeros_gives_the_bias():
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_a_row_of_equal_numbers_is_exact(kernel):
     x = torch.zeros(3, 8)
-    x[1] = 1.0
-    layer = Int8Linear(Int8Weight.of(torch.randn(5, 8)), torch.arange(5.0))
-    torch.testing.assert_close(layer(x)[::2], torch.arange(5.0).expand(2, 5))
+    x[1] = -2.5
+    weight, bias = Int8Weight.of(torch.randn(5, 8)), torch.arange(5.0)
+    with patch.object(int8_module, "_kernel", lambda: KERNELS[kernel]):
+        layer = Int8Linear(weight, bias)
+        torch.testing.assert_close(layer(x), F.linear(x, weight.float(), bias))
+        rows, outputs = torch.tensor([0, 1]), torch.tensor([4, 2])
+        torch.testing.assert_close(layer.outputs_of(x, rows, outputs), layer(x)[rows, outputs])
 
 
 def test_rows_do_not_depend_on_the_rows_beside_them():
@@ -86,6 +92,9 @@ def test_some_outputs_are_those_of_the_complete_layer(kernel):
         layer = Int8Linear(Int8Weight.of(torch.randn(40, 16)), torch.randn(40))
         x, ids = torch.randn(7, 16), torch.tensor([0, 3, 4, 39])
         torch.testing.assert_close(layer.limited(ids)(x), layer(x)[:, ids], atol=1e-4, rtol=1e-4)
+        rows, outputs = torch.tensor([6, 0, 6]), torch.tensor([39, 2, 0])
+        few = layer.outputs_of(x, rows, outputs)
+        torch.testing.assert_close(few, layer(x)[rows, outputs], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

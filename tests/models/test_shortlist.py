@@ -18,6 +18,8 @@ from knn_seq.models.shortlist import Columns, Shortlist
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 SIZE = 32000
+# Attention adds in another order step by step than under teacher forcing: of 8 bits some are then rounded otherwise.
+TOLERANCE = {"float32": 2e-3, "int8": 0.3}
 PATH = find_shortlist(find_model_folder("pt-en"))
 SENTENCES = [
     "O trem para o Porto sai às oito horas da manhã.",
@@ -110,7 +112,7 @@ def test_columns_are_the_union_and_ban_what_is_not_a_sentence_s_own():
 
 
 def test_each_step_is_a_softmax_over_the_sentence_s_own_shortlist(model):
-    sources = model.tokenizer.encode_sources(SENTENCES)
+    sources, tolerance = model.tokenizer.encode_sources(SENTENCES), TOLERANCE[model.settings.dtype]
     steps = []
 
     def look(step):
@@ -129,10 +131,10 @@ def test_each_step_is_a_softmax_over_the_sentence_s_own_shortlist(model):
         for place in range(len(target)):
             expected = torch.full((SIZE,), -torch.inf)
             expected[allowed] = scored.log_probs[place, allowed].log_softmax(0)
-            torch.testing.assert_close(steps[2 * place][number], expected, atol=2e-3, rtol=1e-3)
+            torch.testing.assert_close(steps[2 * place][number], expected, atol=tolerance, rtol=1e-3)
             shift = scored.log_probs[place, allowed].logsumexp(0)
             real = scored.log_probs[place, [5, 31_000, 31_999, 31_000]] - shift
-            torch.testing.assert_close(steps[2 * place + 1][number], real, atol=2e-3, rtol=1e-3)
+            torch.testing.assert_close(steps[2 * place + 1][number], real, atol=tolerance, rtol=1e-3)
 
 
 def test_scores_of_given_outputs_are_those_of_decoding(model):
@@ -141,7 +143,7 @@ def test_scores_of_given_outputs_are_those_of_decoding(model):
     for source, (best, *_) in zip(sources, outputs, strict=True):
         log_probs = model.score([TokenPair(source, best.tokens)]).log_probs
         total = log_probs.gather(1, torch.tensor(best.tokens).unsqueeze(1)).sum().item()
-        assert total == pytest.approx(best.score, abs=2e-2)
+        assert total == pytest.approx(best.score, abs=2 * TOLERANCE[model.settings.dtype])
 
 
 @pytest.mark.parametrize("beams", [1, 4])
