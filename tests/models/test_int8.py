@@ -71,6 +71,15 @@ def test_a_row_of_equal_numbers_is_exact(kernel):
         torch.testing.assert_close(layer.outputs_of(x, rows, outputs), layer(x)[rows, outputs])
 
 
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_multiplying_what_is_left_over_comes_a_hundred_times_nearer(kernel):
+    weight, x = Int8Weight.of(torch.randn(30, 64)), torch.randn(20, 64)
+    with patch.object(int8_module, "_kernel", lambda: KERNELS[kernel]):
+        once, twice = Int8Linear(weight, None)(x), Int8Linear(weight, None, twice=True)(x)
+    exact = F.linear(x, weight.float())
+    assert (twice - exact).abs().max() < (once - exact).abs().max() / 100
+
+
 def test_rows_do_not_depend_on_the_rows_beside_them():
     layer = Int8Linear(Int8Weight.of(torch.randn(96, 64)), torch.randn(96))
     x = torch.randn(50, 64) * torch.logspace(-3, 3, 50)[:, None]

@@ -65,16 +65,18 @@ class Int8Linear(nn.Module):
     Args:
         weight: The weight.
         bias: (outputs,), or None.
+        twice: Multiply what rounding has left over, too: activations of 16 bits, for twice the work.
     """
 
-    def __init__(self, weight: Int8Weight, bias: Tensor | None) -> None:
+    def __init__(self, weight: Int8Weight, bias: Tensor | None, twice: bool = False) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.values.shape
         # Plain tensors: no optimiser, `to(dtype)` or fingerprint may take them for parameters.
         self.weight, self.scales = weight
         self.bias = None if bias is None else bias.detach().float()
         self._sums = weight.sums()
-        self._product = _packed(weight, _kernel().levels) if _kernel().packs else unpacked_product(weight)
+        product = _packed(weight, _kernel().levels) if _kernel().packs else unpacked_product(weight)
+        self._product = _twice(product, _kernel().levels) if twice else product
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) to (…, outputs)."""
@@ -108,9 +110,10 @@ def quantize_linears(network: nn.Module) -> None:
     """Replace every linear layer of a network by one of 8 bits; embeddings, norms and attention stay as they are.
 
     Weights that had 8 bits before keep them exactly: their scales are in the network's attribute `weight_scales`, by
-    the paths of the layers, if it has one.
+    the paths of the layers, if it has one.  Its `sensitive` layers, by the ends of their paths, multiply twice.
     """
     weight_scales: dict[str, Tensor] = getattr(network, "weight_scales", {})
+    sensitive: tuple[str, ...] = getattr(network, "sensitive", ())
     done: dict[nn.Module, Int8Linear] = {}
     for path, module in list(network.named_modules(remove_duplicate=False)):
         weight = _matrix(module)
@@ -118,7 +121,7 @@ def quantize_linears(network: nn.Module) -> None:
             continue
         if module not in done:
             quantized = Int8Weight.of(weight, weight_scales.get(path))
-            done[module] = Int8Linear(quantized, module.bias)
+            done[module] = Int8Linear(quantized, module.bias, path.endswith(sensitive))
         parent, _, name = path.rpartition(".")
         setattr(network.get_submodule(parent), name, done[module])
 
@@ -187,6 +190,14 @@ def unpacked_product(weight: Int8Weight) -> Product:
     if _kernel().multiplies and weight.values.shape[1] > 1:  # `_int_mm` is wrong for one input
         return _plain(weight, _kernel().levels)
     return _float(weight, _kernel().levels)
+
+
+def _twice(product: Product, levels: int) -> Product:
+    def both(x: Tensor) -> Tensor:
+        rest = (x - (x * levels).round_() / levels) * (2 * levels)  # from -1 to 1
+        return product(x).add_(product(rest), alpha=1 / (2 * levels))
+
+    return both
 
 
 def _packed(weight: Int8Weight, levels: int) -> Product:
