@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 CROSS_ATTENTION_NAMES = ("encoder_attn", "EncDecAttention", "cross_attention", "crossattention")
 # These were trained so that the first head of their last layer aligns words.
-ALIGNED_BY_FIRST_HEAD = ("marian", "firefox")
+ALIGNED_BY_FIRST_HEAD = ("marian", "firefox_marian")
 LAYERS_FOR_PENULTIMATE = 3  # of a decoder: from so many on the last but one aligns better than the last
 
 
@@ -34,7 +34,7 @@ class AttentionHook:
         self._width = self._query.out_features // all_heads
         self._scale = float(getattr(module, "scaling", self._width**-0.5))
         self._seen: tuple[Tensor, Any, Tensor | None] | None = None  # inputs of the last forward pass
-        self._source: Any = None  # whose keys these are
+        self._source: Tensor | None = None  # whose keys these are
         self._keys: Tensor | None = None  # (rows, heads, source length, width)
 
     @classmethod
@@ -47,7 +47,7 @@ class AttentionHook:
         ]
         if not found:
             return None
-        if getattr(network.config, "model_type", "firefox") in ALIGNED_BY_FIRST_HEAD:
+        if network.config.model_type in ALIGNED_BY_FIRST_HEAD:
             return cls(found[-1], 1, time_major)
         module = found[-2] if len(found) >= LAYERS_FOR_PENULTIMATE else found[-1]
         every = next(getattr(module, name) for name in ("num_heads", "n_heads", "heads") if hasattr(module, name))
@@ -68,8 +68,8 @@ class AttentionHook:
         """How much the last target position looks at each source token, (rows, source length) float32."""
         assert self._seen is not None, "no forward pass reached the cross-attention"
         states, source, mask = self._seen
-        if source is not self._source:
-            self._source, self._keys = source, self._projected(source)
+        if self._source is None or source.data_ptr() != self._source.data_ptr() or source.shape != self._source.shape:
+            self._source, self._keys = source, self._projected(source)  # kept, so that no other takes its place
         last = states[-1] if self._time_major else states[:, -1]  # (rows, dimension)
         count = self._heads * self._width
         bias = None if self._query.bias is None else self._query.bias[:count]

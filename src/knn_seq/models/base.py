@@ -49,10 +49,19 @@ class Step:
     prefixes: Tensor  # (rows, t): the tokens generated so far
     sentences: Tensor  # (rows,): each row's sentence in the batch, on the CPU: no device has to be asked for it
     finished: Tensor | None = None  # (rows,) bool: rows that are complete, whose log_probs nobody reads
+    attention: Tensor | None = None  # (rows, source tokens): where the model looks, if it can tell and is asked
 
 
 StepHook = Callable[[Step], Tensor]
-"""Makes of a step the log-probabilities to decode with, (rows, vocabulary); it may write into the step's own."""
+"""Makes of a step the log-probabilities to decode with, (rows, vocabulary); it may write into the step's own.
+
+One that has the attribute `wants_attention`, and it is true, is told where the model looks.
+"""
+
+
+def wants_attention(step_hook: StepHook | None) -> bool:
+    """Whether a hook is to be told where the model looks."""
+    return bool(getattr(step_hook, "wants_attention", False))
 
 
 class Hypothesis(NamedTuple):
@@ -118,6 +127,11 @@ class Model(ABC):
     def source_language(self) -> str | None:
         """What it translates from, if it knows: "pt", "pt_BR"."""
         return self.settings.source_lang
+
+    @property
+    def target_language(self) -> str | None:
+        """What it translates into, if it knows."""
+        return self.settings.target_lang
 
     @abstractmethod
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:

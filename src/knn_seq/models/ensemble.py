@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting, ModelMismatch
-from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair
+from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair, wants_attention
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import DecodingSettings
 
@@ -41,6 +41,16 @@ class Ensemble(Model):
         self.dimension = self.lead.dimension
         self.device = self.lead.device
         self.max_length = min((model.max_length for model in models if model.max_length is not None), default=None)
+
+    @property
+    def source_language(self) -> str | None:
+        """The lead's."""
+        return self.lead.source_language
+
+    @property
+    def target_language(self) -> str | None:
+        """The lead's."""
+        return self.lead.target_language
 
     @classmethod
     def of(cls, models: Sequence[Model]) -> Ensemble:
@@ -80,6 +90,7 @@ class Ensemble(Model):
             together = replace(step, log_probs=_log_mean([step.log_probs, *others]))
             return together.log_probs if step_hook is None else step_hook(together)
 
+        mean_step.wants_attention = wants_attention(step_hook)  # type: ignore[attr-defined]
         return self.lead.generate(sources, decoding, mean_step)
 
 

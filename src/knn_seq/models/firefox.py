@@ -85,8 +85,16 @@ class FirefoxModel(EncoderDecoderModel):
     @property
     def source_language(self) -> str | None:
         """As its name says: "pt" of firefox:pt-en."""
-        pair = re.fullmatch(r"firefox:(\w+)-\w+", self.settings.name)
-        return pair[1] if pair else super().source_language
+        return self._languages()[0] or super().source_language
+
+    @property
+    def target_language(self) -> str | None:
+        """As its name says: "en" of firefox:pt-en."""
+        return self._languages()[1] or super().target_language
+
+    def _languages(self) -> tuple[str | None, str | None]:
+        pair = re.fullmatch(r"firefox:(\w+)-(\w+)", self.settings.name)
+        return (pair[1], pair[2]) if pair else (None, None)
 
     def _encoder_output(self, states: Tensor) -> EncoderOutput:
         return EncoderOutput(states)
@@ -125,8 +133,11 @@ class FirefoxModel(EncoderDecoderModel):
     ) -> list[Hypothesis]:
         beams = 1 if arguments.get("do_sample") else arguments.get("num_beams", 1)
         ends = self.end_tokens if beams == 1 else ()
+        looking = self.attention_hook
         hook = (
-            decoding_hook(self.network, self.key_hook, step_hook, sentences, ends=ends) if step_hook else nullcontext()
+            decoding_hook(self.network, self.key_hook, step_hook, sentences, ends=ends, attention_hook=looking)
+            if step_hook
+            else nullcontext()
         )
         with hook:
             found = self.network.generate(**{**arguments, **inputs, "return_dict_in_generate": True})

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
+from knn_seq.models.attention_hook import AttentionHook
 from knn_seq.models.base import Fingerprint, Hypothesis, Model, PairTokenizer, Scored, StepHook, TokenPair
 from knn_seq.models.batching import spans
 from knn_seq.models.decoding_hook import decoding_hook
@@ -48,6 +49,7 @@ class NetworkModel(Model):
         self.network = network.to(self.device, DTYPES[settings.dtype]).eval()
         time_major = network.config.model_type == "fsmt"
         self.key_hook = KeyHook(network, network.get_decoder(), settings.key, time_major)
+        self.attention_hook = AttentionHook.of(network, network.get_decoder(), time_major)
         self.end_tokens = _as_set(network.generation_config.eos_token_id)
         self.max_length = self._positions()
         self.dimension = self.keys([TokenPair([self._any_token()], [self._any_token()])]).shape[1]
@@ -135,6 +137,7 @@ class NetworkModel(Model):
             ends=ends if beams == 1 else (),
             search_normalises=beams > 1,
             token_scores=token_scores,
+            attention_hook=self.attention_hook,
         )
         with hook:
             found = self.network.generate(**{**arguments, **inputs, "return_dict_in_generate": beams > 1})

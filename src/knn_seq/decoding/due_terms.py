@@ -1,0 +1,117 @@
+"""The terms that are due in the sentences of a batch, as a model reads and writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from knn_seq.decoding.piece_trie import PieceTrie
+from knn_seq.glossary import Occurrence, TermCheck, TermFinder
+from knn_seq.glossary.occurrences import capitalised
+from knn_seq.models import PairTokenizer, Source
+
+_ENDED = re.compile(r"[.!?…]['\"”’)\]]*$")
+
+
+@dataclass
+class DueTerms:
+    """The terms of one source.
+
+    Args:
+        occurrences: Those of the source.
+        check: Tells which of them a text has.
+        spans: For each the source tokens that hold it, from and to; None: not known.
+        capitals: The source begins with a large letter.
+    """
+
+    occurrences: Sequence[Occurrence]
+    check: TermCheck
+    spans: Sequence[tuple[int, int] | None]
+    capitals: bool
+    locked: LockedPrefix | None = None  # of a sentence that is decoded again
+    banned: list[list[int]] = field(default_factory=list)  # sequences of tokens that must not be written
+
+    def starts_sentence(self, text: str) -> bool:
+        """Whether what is written behind a text begins with a large letter."""
+        return bool(_ENDED.search(text)) if text else self.capitals
+
+
+@dataclass(frozen=True)
+class LockedPrefix:
+    """Where a sentence that is decoded again is free: behind the first term that it lacked."""
+
+    tokens: tuple[int, ...]  # that come first
+    occurrence: int  # the term that comes behind them
+
+
+class TermTokens:
+    """Terms as tokens of a model.
+
+    Args:
+        tokenizer: Of the model.
+    """
+
+    def __init__(self, tokenizer: PairTokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._tries: dict[tuple[tuple[str, ...], bool, bool], PieceTrie] = {}
+
+    def due(self, sources: Sequence[Source], finder: TermFinder) -> list[DueTerms | None]:
+        """The terms of each source that it has in the part that the model reads; None: it has none."""
+        found = [finder.find(source.text) for source in sources]
+        # What stands before a term and up to its end is tokenized as in the complete source.
+        cuts = [
+            source.text[:place]
+            for source, occurrences in zip(sources, found, strict=True)
+            for one in occurrences
+            for place in (one.start, one.end)
+        ]
+        encoded = iter(self.tokenizer.encode_sources(cuts) if cuts else [])
+        due: list[DueTerms | None] = []
+        for source, occurrences in zip(sources, found, strict=True):
+            spans = []
+            for _ in occurrences:
+                begin, end = (_common(source.tokens, next(encoded)) for _ in range(2))
+                spans.append((begin, end) if begin < end else None)
+            if not occurrences:
+                due.append(None)
+                continue
+            first = next((letter for letter in source.text if letter.isalpha()), "")
+            due.append(DueTerms(occurrences, finder.check(occurrences), spans, first.isupper()))
+        return due
+
+    def trie(self, occurrence: Occurrence, begins_text: bool, capital: bool) -> PieceTrie:
+        """The pieces of everything that may be written for a term.
+
+        Args:
+            occurrence: The term.
+            begins_text: Nothing stands before it.
+            capital: It begins a sentence.
+        """
+        key = (occurrence.target_forms, begins_text, capital)
+        if key not in self._tries:
+            self._tries[key] = PieceTrie(self.pieces(form, begins_text, capital) for form in occurrence.target_forms)
+        return self._tries[key]
+
+    def pieces(self, form: str, begins_text: bool, capital: bool) -> list[int]:
+        """The tokens of a form without an end.
+
+        Args:
+            form: The form.
+            begins_text: Nothing stands before it: behind other words some tokenizers have other tokens.
+            capital: It begins a sentence.
+        """
+        form = capitalised(form) if capital else form
+        alone, twice = (tokens[:-1] for tokens in self.tokenizer.encode_targets([form, f"{form} {form}"]))
+        behind = twice[len(alone) :]
+        return alone if begins_text or twice[: len(alone)] != alone or not behind else behind
+
+
+def _common(tokens: Sequence[int], others: Sequence[int]) -> int:
+    """How many tokens two sequences have in common, from the first on."""
+    count = 0
+    for token, other in zip(tokens, others, strict=False):
+        if token != other:
+            break
+        count += 1
+    return count
