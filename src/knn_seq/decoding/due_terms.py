@@ -54,7 +54,7 @@ class TermTokens:
 
     def __init__(self, tokenizer: PairTokenizer) -> None:
         self.tokenizer = tokenizer
-        self._tries: dict[tuple[tuple[str, ...], bool, bool], PieceTrie] = {}
+        self._tries: dict[tuple[tuple[str, ...], str, bool], PieceTrie] = {}
 
     def due(self, sources: Sequence[Source], finder: TermFinder) -> list[DueTerms | None]:
         """The terms of each source that it has in the part that the model reads; None: it has none."""
@@ -80,31 +80,36 @@ class TermTokens:
             due.append(DueTerms(occurrences, finder.check(occurrences), spans, first.isupper()))
         return due
 
-    def trie(self, occurrence: Occurrence, begins_text: bool, capital: bool) -> PieceTrie:
+    def trie(self, occurrence: Occurrence, before: str, capital: bool) -> PieceTrie:
         """The pieces of everything that may be written for a term.
 
         Args:
             occurrence: The term.
-            begins_text: Nothing stands before it.
+            before: What stands before it: nothing, a space, or a mark of punctuation.
             capital: It begins a sentence.
         """
-        key = (occurrence.target_forms, begins_text, capital)
+        key = (occurrence.target_forms, before, capital)
         if key not in self._tries:
-            self._tries[key] = PieceTrie(self.pieces(form, begins_text, capital) for form in occurrence.target_forms)
+            self._tries[key] = PieceTrie(self.pieces(form, before, capital) for form in occurrence.target_forms)
         return self._tries[key]
 
-    def pieces(self, form: str, begins_text: bool, capital: bool) -> list[int]:
-        """The tokens of a form without an end.
+    def pieces(self, form: str, before: str, capital: bool) -> list[int]:
+        """The tokens of a form without an end; what stands before a word may change them.
 
         Args:
             form: The form.
-            begins_text: Nothing stands before it: behind other words some tokenizers have other tokens.
+            before: Nothing, a space, or a mark of punctuation.
             capital: It begins a sentence.
         """
         form = capitalised(form) if capital else form
-        alone, twice = (tokens[:-1] for tokens in self.tokenizer.encode_targets([form, f"{form} {form}"]))
-        behind = twice[len(alone) :]
-        return alone if begins_text or twice[: len(alone)] != alone or not behind else behind
+        if before in ("", " "):
+            alone, longer = (tokens[:-1] for tokens in self.tokenizer.encode_targets([form, f"{form} {form}"]))
+            shorter = alone if before else []
+        else:
+            alone = self.tokenizer.encode_targets([form])[0][:-1]
+            shorter, longer = (tokens[:-1] for tokens in self.tokenizer.encode_targets([before, before + form]))
+        behind = longer[len(shorter) :]
+        return alone if not before or longer[: len(shorter)] != shorter or not behind else behind
 
 
 def _common(tokens: Sequence[int], others: Sequence[int]) -> int:

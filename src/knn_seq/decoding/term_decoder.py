@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from knn_seq.decoding.due_terms import DueTerms, LockedPrefix, TermTokens
 from knn_seq.decoding.terms import TermBatch
 from knn_seq.glossary import TermCheck, TermFinder
-from knn_seq.glossary.words import continues_word
+from knn_seq.glossary.function_words import is_function_word
+from knn_seq.glossary.words import junction
 from knn_seq.models import Hypothesis, Model, Source, StepHook, TokenPair
 
 Decode = Callable[[list[int], StepHook | None], list[list[Hypothesis]]]
@@ -16,6 +17,7 @@ Decode = Callable[[list[int], StepHook | None], list[list[Hypothesis]]]
 
 PASSES = 3  # in which a sentence is decoded again at the most
 PLACES = 4  # for a term that are compared
+BEFORE_FUNCTION_WORD = 0.5  # what attention counts where an article or its like was written
 
 
 @dataclass
@@ -120,15 +122,18 @@ class TermDecoder:
         possible = [
             place
             for place in range(min(first, len(written)), len(written) + 1)
-            if place == len(written) or not continues_word(texts[place], texts[place + 1])
+            if place == len(written) or junction(texts[place], texts[place + 1]) is not None
         ]
         looked = {place.prefix: place.attention for place in batch.looked[sentence, occurrence]}
         attention = {place: looked.get(tuple(written[:place]), 0.0) for place in possible}
         if any(attention.values()):
+            for place in possible[:-1]:
+                if is_function_word(texts[place + 1][len(texts[place]) :], terms.check.language):
+                    attention[place] *= BEFORE_FUNCTION_WORD
             return max(possible, key=lambda place: (attention[place], -place))
         one = terms.occurrences[occurrence]
         pieces = {
-            place: self.tokens.pieces(one.target_forms[0], not place, terms.starts_sentence(texts[place]))
+            place: self.tokens.pieces(one.target_forms[0], " " if place else "", terms.starts_sentence(texts[place]))
             for place in possible
         }
         end = next(iter(self.ends))

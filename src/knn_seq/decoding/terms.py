@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from knn_seq.decoding.due_terms import DueTerms, TermTokens
 from knn_seq.decoding.piece_trie import PieceTrie
-from knn_seq.glossary.words import continues_word
+from knn_seq.glossary.function_words import is_function_word
+from knn_seq.glossary.words import junction
 from knn_seq.models import Step
 
 LOOKS = 0.5  # of the attention on a term's words: its translation is due now
@@ -21,6 +22,8 @@ LIKELY = 0.05  # p of a term's first piece over the largest p, for models that d
 PUSHED, FORCED = 0.999, 1 - 1e-9  # the share of a due term's pieces in the distribution
 UNFINISHED = 5.0  # what the end loses in log p for each term that is due
 END_PROBABILITY = 0.02  # of the end, from which on it is asked what is due
+ENDING = 2  # letters that a term that was pushed may get behind it, such as a plural's
+TRIES = 8  # to end a word
 
 
 class Place(NamedTuple):
@@ -28,6 +31,15 @@ class Place(NamedTuple):
 
     prefix: tuple[int, ...]
     attention: float
+
+
+class Begun(NamedTuple):
+    """A term of which some pieces are written."""
+
+    trie: PieceTrie  # what may follow
+    occurrence: int
+    share: float  # of its pieces in the distribution
+    pushed: bool = False  # the model would not have written all of what is written
 
 
 class TermBatch:
@@ -51,7 +63,7 @@ class TermBatch:
         self.due, self.tokens, self.strict = due, tokens, strict
         self.looked: dict[tuple[int, int], list[Place]] = defaultdict(list)  # by sentence and occurrence
         self._ends = sorted(ends)
-        self._following: dict[tuple[int, tuple[int, ...]], tuple[PieceTrie, float]] = {}
+        self._following: dict[tuple[int, tuple[int, ...]], Begun] = {}  # by sentence and prefix
         self._rows: tuple[Tensor, list[int], Tensor | None] | None = None  # of the last step: rows with terms, spans
 
     def __call__(self, step: Step) -> Tensor:
@@ -81,19 +93,18 @@ class TermBatch:
             at(rows[place]).hold_back_end()
         return step.log_probs
 
-    def push(self, step: Step, row: int, sentence: int, prefix: tuple[int, ...], trie: PieceTrie, share: float) -> None:
-        """Mix a row's distribution with one over the tokens that continue a term, as likely as the model has them."""
-        tokens = list(trie.next)
-        log_probs = step.log_probs[row]
-        own = log_probs[tokens]
-        total = own.logsumexp(dim=0)
-        if not torch.isfinite(total):
-            own, total = torch.zeros_like(own), torch.tensor(math.log(len(tokens)), device=own.device)
-        log_probs += math.log1p(-share)
-        log_probs[tokens] = torch.logaddexp(log_probs[tokens], own - total + math.log(share))
-        for token, rest in trie.next.items():
-            if rest.next and not rest.complete:
-                self._following[sentence, (*prefix, token)] = rest, share
+    def push(self, at: RowStep, term: Begun) -> None:
+        """Let a row continue a term."""
+        tokens = list(term.trie.next)
+        mix(at.step.log_probs[at.row], tokens, term.share)
+        self.begin(at, term._replace(pushed=True), tokens)
+
+    def begin(self, at: RowStep, term: Begun, tokens: Iterable[int]) -> None:
+        """Let the next step continue a term whose next token is one of these, or end it if it was pushed."""
+        for token in tokens:
+            rest = term.trie.next[token]
+            if not rest.complete or term.pushed:
+                self._following[at.sentence, (*at.prefix, token)] = term._replace(trie=rest)
 
     def _rows_and_spans(self, step: Step) -> tuple[list[int], Tensor | None]:
         """The rows of sentences with terms, and the source tokens of each of their terms, (rows, terms, tokens)."""
@@ -139,7 +150,7 @@ class TermBatch:
             assert due is not None
             for number, one in enumerate(due.occurrences):
                 if one.target:
-                    first = list(self.tokens.trie(one, begins, begins and due.capitals).next)
+                    first = list(self.tokens.trie(one, "" if begins else " ", begins and due.capitals).next)
                     if step.log_probs[row, first].max() >= best[row] + math.log(LIKELY):
                         found.append((row, number, 1.0))
         return found
@@ -157,6 +168,8 @@ class RowStep:
         self.pushed = False
         self._text: str | None = None
         self._missing: list[int] | None = None
+        self._best: int | None = None
+        self._longer: str | None = None
 
     @property
     def text(self) -> str:
@@ -172,15 +185,43 @@ class RowStep:
             self._missing = self.due.check.missing(self.text)
         return self._missing
 
-    def follow(self, following: dict[tuple[int, tuple[int, ...]], tuple[PieceTrie, float]]) -> None:
+    @property
+    def best(self) -> int:
+        """The token that the model would write."""
+        if self._best is None:
+            self._best = int(self.step.log_probs[self.row].argmax())
+        return self._best
+
+    @property
+    def longer(self) -> str:
+        """What would be written then."""
+        if self._longer is None:
+            self._longer = self.batch.tokens.tokenizer.decode([*self.prefix, self.best])
+        return self._longer
+
+    @property
+    def added(self) -> str:
+        """What the token would add."""
+        return self.longer[len(self.text) :].strip()
+
+    @property
+    def junction(self) -> str | None:
+        """What stands before that; None: it belongs to the last word."""
+        return junction(self.text, self.longer)
+
+    def follow(self, following: Mapping[tuple[int, tuple[int, ...]], Begun]) -> None:
         """Continue a term that was begun, or what was written before; keep out what is banned."""
-        locked = self.due.locked
-        if (self.sentence, self.prefix) in following:
-            self._push(*following[self.sentence, self.prefix])
-        elif locked is not None and self.prefix == locked.tokens:
-            self._push(self._trie(locked.occurrence), FORCED)
-        elif locked is not None and self.prefix == locked.tokens[: len(self.prefix)]:
-            self._push(PieceTrie([[locked.tokens[len(self.prefix)]]]), FORCED)
+        locked, begun = self.due.locked, following.get((self.sentence, self.prefix))
+        if locked is not None and self.prefix == locked.tokens[: len(self.prefix)]:
+            if len(self.prefix) < len(locked.tokens):
+                self.pushed = True
+                mix(self.step.log_probs[self.row], [locked.tokens[len(self.prefix)]], FORCED)
+            else:
+                self._push(Begun(self._trie(locked.occurrence), locked.occurrence, FORCED))
+        elif begun is not None and begun.trie.complete:
+            self._end_word()
+        elif begun is not None and (begun.share == FORCED or not self._comes_by_itself(begun)):
+            self._push(begun)
         for banned in self.due.banned:
             *before, last = banned
             if list(self.prefix[len(self.prefix) - len(before) :]) == before:
@@ -191,8 +232,13 @@ class RowStep:
         if occurrence not in self.missing:
             return
         self.batch.looked[self.sentence, occurrence].append(Place(self.prefix, attention))
-        if attention >= LOOKS and not self.pushed and not self._within_word():
-            self._push(self._trie(occurrence), PUSHED)
+        if attention < LOOKS or self.pushed or self.junction is None:
+            return
+        begun = Begun(self._trie(occurrence), occurrence, PUSHED)
+        # What stands before the term comes first: the model will look at it again.
+        waits = bool(self.added) and is_function_word(self.added, self.due.check.language)
+        if not self._comes_by_itself(begun) and not waits:
+            self._push(begun)
 
     def hold_back_end(self) -> None:
         """Make the end less likely while terms are due."""
@@ -200,23 +246,54 @@ class RowStep:
             return
         log_probs, ends = self.step.log_probs[self.row], self.batch._ends
         if not self.batch.strict:
-            log_probs[ends] -= UNFINISHED * len(self.missing)
+            # Beams compete with others that have their terms; one row alone would go on without an end.
+            if self.step.sentences.tolist().count(self.sentence) > 1:
+                log_probs[ends] -= UNFINISHED * len(self.missing)
             return
-        best = int(log_probs.argmax())
+        best = self.best
         log_probs[ends] = -torch.inf
         if best in ends:
-            self._push(self._trie(self.missing[0]), FORCED)
+            self._push(Begun(self._trie(self.missing[0]), self.missing[0], FORCED))
 
-    def _push(self, trie: PieceTrie, share: float) -> None:
-        if trie.next:
+    def _push(self, term: Begun) -> None:
+        if term.trie.next:
             self.pushed = True
-            self.batch.push(self.step, self.row, self.sentence, self.prefix, trie, share)
+            self.batch.push(self, term)
+
+    def _comes_by_itself(self, begun: Begun) -> bool:
+        """Whether the model is about to write the term, or a form of it, without being pushed."""
+        best = self.best
+        if best in begun.trie.next:
+            self.pushed = True
+            self.batch.begin(self, begun, [best])
+            return True
+        return begun.occurrence not in self.due.check.missing(self.longer)
 
     def _trie(self, occurrence: int) -> PieceTrie:
         capital = self.due.starts_sentence(self.text)
-        return self.batch.tokens.trie(self.due.occurrences[occurrence], not self.prefix, capital)
+        before = " " if self.junction is None else self.junction
+        return self.batch.tokens.trie(self.due.occurrences[occurrence], before, capital)
 
-    def _within_word(self) -> bool:
-        """Whether the model's choice continues the last word."""
-        best = int(self.step.log_probs[self.row].argmax())
-        return continues_word(self.text, self.batch.tokens.tokenizer.decode([*self.prefix, best]))
+    def _end_word(self) -> None:
+        """Let the term that was pushed be a word, and not the beginning of another."""
+        for _ in range(TRIES):
+            if self.junction is not None or len(self.added) <= ENDING:
+                return
+            self.step.log_probs[self.row, self.best] = -torch.inf
+            self._best = self._longer = None
+
+
+def mix(log_probs: Tensor, tokens: Sequence[int], share: float) -> None:
+    """Mix a distribution, (vocabulary,), in its place with one over some tokens, as likely as they are in it.
+
+    Args:
+        log_probs: The distribution's log-probabilities.
+        tokens: The tokens.
+        share: Of the second distribution in the mixture, less than 1.
+    """
+    own = log_probs[tokens]
+    total = own.logsumexp(dim=0)
+    if not torch.isfinite(total):  # all were impossible
+        own, total = torch.zeros_like(own), own.new_tensor(math.log(len(tokens)))
+    log_probs += math.log1p(-share)
+    log_probs[tokens] = torch.logaddexp(log_probs[tokens], own - total + math.log(share))

@@ -77,7 +77,7 @@ class TermCheck:
     """
 
     def __init__(self, occurrences: Sequence[Occurrence], spelling: Spelling) -> None:
-        self.occurrences = list(occurrences)
+        self.occurrences, self.language = list(occurrences), spelling.language
         groups = {terms: number for number, terms in enumerate(dict.fromkeys(one.terms for one in occurrences))}
         self._groups = [groups[one.terms] for one in occurrences]  # the same number: the same terms
         self._targets: Patterns[int] = Patterns(spelling)

@@ -65,12 +65,22 @@ def words_of(text: str) -> list[Word]:
     return [Word(match[0], match.start(), match.end()) for match in _WORD.finditer(text)]
 
 
-def continues_word(text: str, longer: str) -> bool:
-    """Whether what a longer text adds belongs to the last word of a text."""
-    if not text or not longer.startswith(text) or len(longer) == len(text):
-        return False
-    joined = words_of(longer[max(0, len(text) - 1) :])
-    return bool(joined) and len(joined[0].text) > 1
+def junction(text: str, longer: str) -> str | None:
+    """What stands before the word that a longer text adds to a text.
+
+    Returns:
+        Nothing where a text begins, a space, or the mark that the word is joined to, such as a bracket; None: it is no
+        new word, but belongs to the last one.
+    """
+    if not text:
+        return ""
+    added = longer[len(text) :]
+    if not longer.startswith(text) or not added or added[0].isspace() or not words_of(added)[0].text[0].isalnum():
+        return " "
+    joined = words_of(longer[len(text) - 1 :])
+    if len(joined[0].text) > 1:
+        return None
+    return " " if re.match(f"[{_UNSPACED}]", added) else text[-1]
 
 
 class Spelling:
@@ -81,7 +91,8 @@ class Spelling:
     """
 
     def __init__(self, language: str | None = None) -> None:
-        self.algorithm = _algorithm(language)
+        self.language = language
+        self.algorithm = algorithm_of(language)
         self.stems = self.algorithm is not None
 
     def keys(self, words: list[str], mode: str) -> list[str]:
@@ -95,7 +106,8 @@ class Spelling:
         return _folded if mode == "folded" or self.algorithm is None else _stemming(self.algorithm)
 
 
-def _algorithm(language: str | None) -> str | None:
+def algorithm_of(language: str | None) -> str | None:
+    """The name of a language's stemmer, by its code or its name; None: it has none."""
     if not language:
         return None
     name = language.lower()
