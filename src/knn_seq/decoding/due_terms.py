@@ -54,6 +54,7 @@ class TermTokens:
 
     def __init__(self, tokenizer: PairTokenizer) -> None:
         self.tokenizer = tokenizer
+        self._encoded: dict[str, list[int]] = {}  # without the end
         self._tries: dict[tuple[tuple[str, ...], str, bool], PieceTrie] = {}
 
     def due(self, sources: Sequence[Source], finder: TermFinder) -> list[DueTerms | None]:
@@ -67,6 +68,8 @@ class TermTokens:
             for place in (one.start, one.end)
         ]
         encoded = iter(self.tokenizer.encode_sources(cuts) if cuts else [])
+        forms = {form for occurrences in found for one in occurrences for form in one.target_forms}
+        self._encode([text for form in forms for text in (form, f"{form} {form}")])  # at once costs less
         due: list[DueTerms | None] = []
         for source, occurrences in zip(sources, found, strict=True):
             spans = []
@@ -103,13 +106,20 @@ class TermTokens:
         """
         form = capitalised(form) if capital else form
         if before in ("", " "):
-            alone, longer = (tokens[:-1] for tokens in self.tokenizer.encode_targets([form, f"{form} {form}"]))
+            alone, longer = self._encode([form, f"{form} {form}"])
             shorter = alone if before else []
         else:
-            alone = self.tokenizer.encode_targets([form])[0][:-1]
-            shorter, longer = (tokens[:-1] for tokens in self.tokenizer.encode_targets([before, before + form]))
+            alone, shorter, longer = self._encode([form, before, before + form])
         behind = longer[len(shorter) :]
         return alone if not before or longer[: len(shorter)] != shorter or not behind else behind
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text without the end."""
+        unknown = [text for text in dict.fromkeys(texts) if text not in self._encoded]
+        if unknown:
+            encoded = self.tokenizer.encode_targets(unknown)
+            self._encoded |= {text: tokens[:-1] for text, tokens in zip(unknown, encoded, strict=True)}
+        return [self._encoded[text] for text in texts]
 
 
 def _common(tokens: Sequence[int], others: Sequence[int]) -> int:

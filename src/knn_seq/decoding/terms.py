@@ -62,20 +62,21 @@ class TermBatch:
     ) -> None:
         self.due, self.tokens, self.strict = due, tokens, strict
         self.looked: dict[tuple[int, int], list[Place]] = defaultdict(list)  # by sentence and occurrence
+        self.written: dict[tuple[int, int], tuple[int, ...]] = {}  # by the same, a prefix that has the term
         self._ends = sorted(ends)
+        self._constrained = {sentence for sentence, its in enumerate(due) if its and (its.locked or its.banned)}
+        self._sentences: list[int] = []  # of each row of the last step
         self._following: dict[tuple[int, tuple[int, ...]], Begun] = {}  # by sentence and prefix
         self._rows: tuple[Tensor, list[int], Tensor | None] | None = None  # of the last step: rows with terms, spans
 
     def __call__(self, step: Step) -> Tensor:
         """The step's log-probabilities, (rows, vocabulary), with those of due terms pushed."""
-        sentences = step.sentences.tolist()
         rows, spans = self._rows_and_spans(step)
         if not rows:
             return step.log_probs
+        sentences = self._sentences
         following, self._following = self._following, {}
-        watched = {sentence for sentence, _ in following} | {
-            sentence for sentence, due in enumerate(self.due) if due and (due.locked or due.banned)
-        }
+        watched = self._constrained.union(sentence for sentence, _ in following)
         row_steps: dict[int, RowStep] = {}
 
         def at(row: int) -> RowStep:
@@ -83,14 +84,18 @@ class TermBatch:
                 row_steps[row] = RowStep(self, step, row, sentences[row])
             return row_steps[row]
 
-        for row in rows:
-            if sentences[row] in watched:
-                at(row).follow(following)
+        if watched:
+            for row in rows:
+                if sentences[row] in watched:
+                    at(row).follow(following)
         for row, occurrence, attention in self._looks(step, rows, spans):
             at(row).look(occurrence, attention)
-        ending = step.log_probs[rows][:, self._ends].amax(dim=1) > math.log(END_PROBABILITY)
-        for place in ending.nonzero().flatten().tolist():
-            at(rows[place]).hold_back_end()
+        # Beams compete with others that have their terms; one row alone would go on without an end.
+        if self.strict or len(sentences) > len(self.due):
+            ending = step.log_probs[:, self._ends].amax(dim=1) > math.log(END_PROBABILITY)
+            for row in ending.nonzero().flatten().tolist():
+                if self.due[sentences[row]] is not None:
+                    at(row).hold_back_end()
         return step.log_probs
 
     def push(self, at: RowStep, term: Begun) -> None:
@@ -111,14 +116,16 @@ class TermBatch:
         if self._rows is not None and self._rows[0] is step.sentences:
             _, rows, spans = self._rows
         else:
-            rows = [row for row, sentence in enumerate(step.sentences.tolist()) if self.due[sentence] is not None]
+            self._sentences = step.sentences.tolist()
+            rows = [row for row, sentence in enumerate(self._sentences) if self.due[sentence] is not None]
             spans = None
             if rows and step.attention is not None:
-                spans = self._spans([int(step.sentences[row]) for row in rows], step.attention)
+                spans = self._spans([self._sentences[row] for row in rows], step.attention)
             self._rows = step.sentences, rows, spans
         if step.finished is None:
             return rows, spans
-        running = [place for place, row in enumerate(rows) if not step.finished[row]]
+        finished = step.finished.tolist()
+        running = [place for place, row in enumerate(rows) if not finished[row]]
         return [rows[place] for place in running], None if spans is None else spans[running]
 
     def _spans(self, sentences: Sequence[int], attention: Tensor) -> Tensor:
@@ -136,17 +143,20 @@ class TermBatch:
             return self._likely(step, rows)
         attention = step.attention if len(rows) == len(step.attention) else step.attention[rows]
         looks = (spans @ attention.unsqueeze(2)).squeeze(2)  # (rows, terms)
-        found = (looks >= GLANCES).nonzero().tolist()
-        return [(rows[place], number, float(looks[place, number])) for place, number in found]
+        return [
+            (row, number, attention)
+            for row, its in zip(rows, looks.tolist(), strict=True)
+            for number, attention in enumerate(its)
+            if attention >= GLANCES
+        ]
 
     def _likely(self, step: Step, rows: list[int]) -> list[tuple[int, int, float]]:
         """The same for a model that does not tell where it looks: a term's first piece is likely."""
         found = []
         best = step.log_probs.amax(dim=1)
-        sentences = step.sentences.tolist()
         begins = step.prefixes.shape[1] == 0
         for row in rows:
-            due = self.due[sentences[row]]
+            due = self.due[self._sentences[row]]
             assert due is not None
             for number, one in enumerate(due.occurrences):
                 if one.target:
@@ -229,10 +239,8 @@ class RowStep:
 
     def look(self, occurrence: int, attention: float) -> None:
         """Push a term whose words the model looks at, if it is due and a word can begin here."""
-        if occurrence not in self.missing:
-            return
         self.batch.looked[self.sentence, occurrence].append(Place(self.prefix, attention))
-        if attention < LOOKS or self.pushed or self.junction is None:
+        if attention < LOOKS or self.pushed or self._is_written(occurrence) or self.junction is None:
             return
         begun = Begun(self._trie(occurrence), occurrence, PUSHED)
         # What stands before the term comes first: the model will look at it again.
@@ -246,14 +254,22 @@ class RowStep:
             return
         log_probs, ends = self.step.log_probs[self.row], self.batch._ends
         if not self.batch.strict:
-            # Beams compete with others that have their terms; one row alone would go on without an end.
-            if self.step.sentences.tolist().count(self.sentence) > 1:
-                log_probs[ends] -= UNFINISHED * len(self.missing)
+            log_probs[ends] -= UNFINISHED * len(self.missing)
             return
         best = self.best
         log_probs[ends] = -torch.inf
         if best in ends:
             self._push(Begun(self._trie(self.missing[0]), self.missing[0], FORCED))
+
+    def _is_written(self, occurrence: int) -> bool:
+        """Whether a term is in what is written; it stays there."""
+        before = self.batch.written.get((self.sentence, occurrence))
+        if before is not None and self.prefix[: len(before)] == before:
+            return True
+        if occurrence in self.missing:
+            return False
+        self.batch.written[self.sentence, occurrence] = self.prefix
+        return True
 
     def _push(self, term: Begun) -> None:
         if term.trie.next:

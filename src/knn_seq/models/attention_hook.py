@@ -79,7 +79,8 @@ class AttentionHook:
         scores = (queries @ self._keys.transpose(2, 3)).float() * self._scale  # (rows, heads, 1, source length)
         if mask is not None:
             scores = _masked(scores, mask)
-        return scores.softmax(dim=-1)[:, :, 0].mean(dim=1)
+        weights = scores.softmax(dim=-1)[:, :, 0]  # (rows, heads, source length)
+        return weights[:, 0] if self._heads == 1 else weights.mean(dim=1)
 
     def _take(self, module: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         states = inputs[0] if inputs else named.get("hidden_states", named.get("query"))
