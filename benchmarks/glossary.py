@@ -176,13 +176,13 @@ def drawn(train: Sequence[SentencePair], test: Sequence[SentencePair]) -> Glossa
             together[one][other] += 1
     terms = []
     for stem in sorted(wanted):
-        other, count = max(
-            together[stem].items(), key=lambda item: (dice(stem, *item, counts), item[0]), default=("", 0)
-        )
-        uses = [(source[stem], target.get(other)) for source, target in sides(test) if stem in source]
-        if count and dice(stem, other, count, counts) >= LEAST_DICE and all(word for _, word in uses):
-            target = Counter(word for _, word in uses if word).most_common(1)[0][0]
-            terms.append(Term(Counter(word for word, _ in uses).most_common(1)[0][0], target))
+        scores = {other: dice(stem, other, count, counts) for other, count in together[stem].items()}
+        best = max(scores, key=lambda other: (scores[other], other), default="")
+        uses = [(source[stem], target.get(best)) for source, target in sides(test) if stem in source]
+        if scores.get(best, 0.0) >= LEAST_DICE and all(word for _, word in uses):
+            word = Counter(word for word, _ in uses).most_common(1)[0][0]
+            translation = Counter(word for _, word in uses if word).most_common(1)[0][0]
+            terms.append(Term(word, translation))
     return Glossary(terms, "pt", "en")
 
 

@@ -16,7 +16,7 @@ from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.decoding.chain import StepHooks
 from knn_seq.decoding.term_decoder import BoundOutput, TermDecoder
 from knn_seq.errors import InvalidSetting, KnnSeqError
-from knn_seq.glossary import Glossary, GlossaryLike, TermFinder, as_glossary
+from knn_seq.glossary import Glossary, GlossaryLike, TermFinder, as_glossary, stored_glossary
 from knn_seq.likelihood import Reference, calibrate
 from knn_seq.models import Hypothesis, Model, Source, StepHook, as_model
 from knn_seq.models.ensemble import Ensemble
@@ -279,7 +279,7 @@ class Translator:
         """The glossary that was given, or else the datastore's own."""
         if glossary is not None:
             return as_glossary(glossary, self.model.source_language, self.model.target_language)
-        return None
+        return stored_glossary(self.store) if isinstance(self.store, Datastore) else None
 
     def _measure_memory(self, combiner: str | None) -> None:
         """Train a combiner for a translation memory, or measure settings for one that has nothing to train."""

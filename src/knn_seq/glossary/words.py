@@ -92,7 +92,7 @@ class Spelling:
 
     def __init__(self, language: str | None = None) -> None:
         self.language = language
-        self.algorithm = algorithm_of(language)
+        self.algorithm = _installed(algorithm_of(language))
         self.stems = self.algorithm is not None
 
     def keys(self, words: list[str], mode: str) -> list[str]:
@@ -133,6 +133,13 @@ def _exact(word: str) -> str:
 @lru_cache(maxsize=1 << 16)
 def _folded(word: str) -> str:
     return unicodedata.normalize("NFC", word.casefold())
+
+
+def _installed(algorithm: str | None) -> str | None:
+    """A stemmer that the installed library has; older ones know fewer languages."""
+    import snowballstemmer
+
+    return algorithm if algorithm in snowballstemmer.algorithms() else None
 
 
 @lru_cache(maxsize=8)

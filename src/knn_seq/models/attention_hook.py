@@ -100,8 +100,8 @@ class AttentionHook:
         bias = None if project.bias is None else project.bias[:count]
         keys = nn.functional.linear(source, project.weight[:count], bias)
         if self._time_major:
-            keys = keys.transpose(0, 1)
-        return keys.unflatten(-1, (self._heads, self._width)).transpose(1, 2).contiguous()
+            keys = keys.transpose(0, 1).contiguous()
+        return keys.view(*keys.shape[:2], self._heads, self._width).transpose(1, 2).contiguous()
 
 
 def _has_queries(module: Any) -> bool:

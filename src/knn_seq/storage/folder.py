@@ -130,7 +130,7 @@ class DatastoreFolder:
             self.__dict__.pop(name, None)
 
     def open_named(self, open: Callable[[], T]) -> T:
-        """What a function opens of the folders and combiners that the manifest names.
+        """What a function opens of the folders, combiners and glossary that the manifest names.
 
         Should another process have replaced one of them since the manifest was read, the new one is opened.
         """
@@ -143,8 +143,9 @@ class DatastoreFolder:
                 if self._named() == before:
                     raise
 
-    def _named(self) -> tuple[set[str], set[str]]:
-        return self.manifest.folders(), self.manifest.combiner_files()
+    def _named(self) -> tuple[set[str], set[str], str | None]:
+        glossary = self.manifest.glossary
+        return self.manifest.folders(), self.manifest.combiner_files(), glossary.file if glossary else None
 
     @cached_property
     def values(self) -> Ragged:
