@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from knn_seq.decoding.due_terms import DueTerms, LockedPrefix, TermTokens
 from knn_seq.decoding.terms import TermBatch
-from knn_seq.glossary import TermCheck, TermFinder
+from knn_seq.glossary import Occurrence, TermCheck, TermFinder
 from knn_seq.glossary.function_words import is_function_word
 from knn_seq.glossary.words import junction
 from knn_seq.models import Hypothesis, Model, Source, StepHook, TokenPair
@@ -97,12 +97,19 @@ class TermDecoder:
         banned = [self._tokens_of(written, match.start, match.end) for match in terms.check.forbidden(text)]
         missing = terms.check.missing(text)
         first = 0 if terms.locked is None else len(terms.locked.tokens) + 1
-        locked = terms.locked
+        locked, last = terms.locked, len(written)
+        if len(written) == len(output):  # it was cut: the terms need space before
+            last = max(0, last - 1 - sum(self._longest(terms.occurrences[number]) for number in missing))
         if missing:
-            places = [self._best_place(source, terms, written, batch, sentence, number, first) for number in missing]
+            possible = range(min(first, last), last + 1)
+            places = [self._best_place(source, terms, written, batch, sentence, number, possible) for number in missing]
             place, number = min(zip(places, missing, strict=True))
             locked = LockedPrefix(tuple(written[:place]), number)
         return replace(terms, locked=locked, banned=[*terms.banned, *filter(None, banned)])
+
+    def _longest(self, term: Occurrence) -> int:
+        """The tokens of a term's longest form."""
+        return max(len(self.tokens.pieces(form, " ", False)) for form in term.target_forms)
 
     def _best_place(
         self,
@@ -112,7 +119,7 @@ class TermDecoder:
         batch: TermBatch,
         sentence: int,
         occurrence: int,
-        first: int,
+        considered: range,
     ) -> int:
         """Behind how many tokens of an output a term belongs that it lacks.
 
@@ -121,14 +128,16 @@ class TermDecoder:
         texts = [self.model.tokenizer.decode(written[:length]) for length in range(len(written) + 1)]
         possible = [
             place
-            for place in range(min(first, len(written)), len(written) + 1)
+            for place in considered
             if place == len(written) or junction(texts[place], texts[place + 1]) is not None
-        ]
+        ] or [considered.start]
         looked = {place.prefix: place.attention for place in batch.looked[sentence, occurrence]}
         attention = {place: looked.get(tuple(written[:place]), 0.0) for place in possible}
         if any(attention.values()):
-            for place in possible[:-1]:
-                if is_function_word(texts[place + 1][len(texts[place]) :], terms.check.language):
+            for place in possible:
+                if place < len(written) and is_function_word(
+                    texts[place + 1][len(texts[place]) :], terms.check.language
+                ):
                     attention[place] *= BEFORE_FUNCTION_WORD
             return max(possible, key=lambda place: (attention[place], -place))
         one = terms.occurrences[occurrence]
