@@ -54,6 +54,7 @@ FIGURES = {
     "sentence-searches": Figure("docs/subset.md", "sentence_searches.py"),
     "subset-engines": Figure("docs/subset.md", "subset_engines.py"),
     "combiners": Figure("docs/combiners.md", "combiners.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
+    "glossary": Figure("docs/glossary.md", "glossary.py", ("--it-text", IT_TEXT)),
     "pruning": Figure("docs/pruning.md", "pruning.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py"),
