@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from combiners import DEV, SENTENCES, TEST, TestSet, it_pairs
 from figures import markdown, measuring_conditions, write_figures
 from results import SEED, text_of
+from rounds import Ratio
 
 from knn_seq import Datastore, Translation, Translator
 from knn_seq.corpus import SentencePair, split_corpus
@@ -40,7 +41,7 @@ from knn_seq.settings import ModelSettings
 RARE = 0.01  # of all sentences: a term is in no more
 LEAST_LETTERS, LEAST_SENTENCES = 5, 5  # of a term
 LEAST_DICE = 0.6  # of a word and its translation: how often they come together
-TIMED, ROUNDS = 96, 3
+TIMED, ROUNDS = 64, 5
 SYSTEMS: dict[str, dict[str, Any]] = {"the model alone": {"weight": 0.0}, "with neighbours": {}}
 
 
@@ -66,29 +67,50 @@ def main() -> None:
     parser.add_argument("--it-text", type=Path, help="what benchmarks/it_text.py made")
     parser.add_argument("--folder", type=Path, default=Path("results/glossary"))
     parser.add_argument("--sentences", type=int, default=TEST)
-    parser.add_argument("--into", type=Path, help="a page with a place for the table of each domain")
+    parser.add_argument("--only-cost", action="store_true", help="measure only what a step costs")
+    parser.add_argument("--into", type=Path, help="a page with a place for the table of each domain, and of the cost")
     arguments = parser.parse_args()
     conditions = measuring_conditions()
     model = load_model(ModelSettings(MODEL))
+    costs = []
     for domain in arguments.domains:
-        text = measured(domain, arguments.it_text, arguments.folder / domain, model, arguments.sentences)
-        write_figures(arguments.into, {f"glossary/{domain}": text}, conditions)
+        prepared = Domain.prepared(domain, arguments.it_text, arguments.folder / domain, model, arguments.sentences)
+        if not arguments.only_cost:
+            write_figures(arguments.into, {f"glossary/{domain}": measured(prepared)}, conditions)
+        costs += [[f"{domain}, {name}", step_cost(prepared, options)] for name, options in SYSTEMS.items()]
+    head = ["", "CPU time of a step / no glossary"]
+    write_figures(arguments.into, {"glossary/cost": markdown(head, costs)}, conditions)
 
 
-def measured(domain: str, it_text: Path, folder: Path, model: Model, sentences: int) -> str:
+class Domain(NamedTuple):
+    """A test set with its glossary, and what translates it."""
+
+    test: TestSet
+    glossary: Glossary
+    translator: Translator
+
+    @classmethod
+    def prepared(cls, domain: str, it_text: Path, folder: Path, model: Model, sentences: int) -> Domain:
+        """The datastore is built, or found from an earlier run."""
+        pairs = it_pairs(it_text, of_games=False) if domain == "it" else text_of(domain, it_text)[0]
+        train, _, every = split_corpus(pairs, (DEV, TEST), SEED)
+        train = train[: SENTENCES[domain]]
+        write_tsv(folder / "train.tsv", train)
+        store = Datastore.build(folder / "store", model, folder / "train.tsv")
+        test = every[:sentences]
+        return cls(TestSet.of(domain, test), drawn(train, test), Translator(store, model, beam_size=1))
+
+    def terms(self) -> list[int]:
+        """How many terms each sentence has."""
+        finder = self.glossary.finder("pt", "en")
+        return [len(finder.find(source)) for source in self.test.sources]
+
+
+def measured(domain: Domain) -> str:
     """The table of a domain."""
-    pairs = it_pairs(it_text, of_games=False) if domain == "it" else text_of(domain, it_text)[0]
-    train, _, every = split_corpus(pairs, (DEV, TEST), SEED)
-    train = train[: SENTENCES[domain]]
-    write_tsv(folder / "train.tsv", train)
-    store = Datastore.build(folder / "store", model, folder / "train.tsv")
-    test = TestSet.of(domain, every[:sentences])
-    glossary = drawn(train, every[:sentences])
-    wrong = exchanged(glossary)
-    translator = Translator(store, model, beam_size=1)
-    finder = glossary.finder("pt", "en")
-    places = [finder.find(source) for source in test.sources]
-    without = [number for number, found in enumerate(places) if not found]
+    test, glossary, translator = domain
+    wrong, counts = exchanged(glossary), domain.terms()
+    without = [number for number, count in enumerate(counts) if not count]
     rows = []
     for name, options in SYSTEMS.items():
         results = {
@@ -108,21 +130,12 @@ def measured(domain: str, it_text: Path, folder: Path, model: Model, sentences: 
                     f"{result.seconds / plain.seconds:.2f}",
                 ]
             )
-        timed = [number for number, found in enumerate(places) if found][:TIMED]
-        rows[-2].append(step_cost(translator, [test.sources[number] for number in timed], glossary, options))
     title = (
-        f"{len(test.sources)} test sentences, {len(glossary)} terms, which they have {sum(map(len, places))} times in "
+        f"{len(test.sources)} test sentences, {len(glossary)} terms, which they have {sum(counts)} times in "
         f"{len(test.sources) - len(without)} sentences."
     )
-    head = [
-        "",
-        "terms in the output",
-        "BLEU",
-        "unchanged without a term",
-        "CPU time / no glossary",
-        "a step / no glossary",
-    ]
-    return f"{title}\n\n{markdown(head, [[*row, *[''] * (len(head) - len(row))] for row in rows])}"
+    head = ["", "terms in the output", "BLEU", "unchanged without a term", "CPU time / no glossary"]
+    return f"{title}\n\n{markdown(head, rows)}"
 
 
 def run(translator: Translator, sources: list[str], glossary: Glossary, options: dict[str, Any]) -> Measured:
@@ -132,20 +145,21 @@ def run(translator: Translator, sources: list[str], glossary: Glossary, options:
     return Measured(outputs, time.process_time() - start)
 
 
-def step_cost(translator: Translator, sources: list[str], glossary: Glossary, options: dict[str, Any]) -> str:
-    """CPU time of a step of sentences with terms, over that without a glossary, in turns; none is decoded again."""
+def step_cost(domain: Domain, options: dict[str, Any]) -> str:
+    """CPU time of a step of sentences with terms over that without a glossary, in turns; none is decoded again."""
+    some = [source for source, count in zip(domain.test.sources, domain.terms(), strict=True) if count][:TIMED]
     passes, term_decoder.PASSES = term_decoder.PASSES, 0
     ratios = []
     for number in range(-1, ROUNDS):
-        costs = []
-        for terms in (Glossary(), glossary) if number % 2 else (glossary, Glossary()):
-            with counted_steps(translator) as steps:
-                seconds = run(translator, sources, terms, options).seconds
-            costs.append(seconds / len(steps))
-        if number >= 0:
-            ratios.append(costs[1] / costs[0] if number % 2 else costs[0] / costs[1])
+        costs = {}
+        for terms in (Glossary(), domain.glossary) if number % 2 else (domain.glossary, Glossary()):
+            with counted_steps(domain.translator) as steps:
+                seconds = run(domain.translator, some, terms, options).seconds
+            costs[len(terms)] = seconds / len(steps)
+        if number >= 0:  # the first round only warms up
+            ratios.append(costs[len(domain.glossary)] / costs[0])
     term_decoder.PASSES = passes
-    return f"{sorted(ratios)[len(ratios) // 2]:.3f}"
+    return str(Ratio.over(ratios))
 
 
 @contextmanager

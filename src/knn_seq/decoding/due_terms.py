@@ -91,9 +91,10 @@ class TermTokens:
             before: What stands before it: nothing, a space, or a mark of punctuation.
             capital: It begins a sentence.
         """
-        key = (occurrence.target_forms, before, capital)
+        forms = occurrence.target_forms
+        key = (forms, before, capital)
         if key not in self._tries:
-            self._tries[key] = PieceTrie(self.pieces(form, before, capital) for form in occurrence.target_forms)
+            self._tries[key] = PieceTrie(self.pieces(form, before, capital) for form in forms)
         return self._tries[key]
 
     def pieces(self, form: str, before: str, capital: bool) -> list[int]:

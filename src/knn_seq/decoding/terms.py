@@ -66,6 +66,7 @@ class TermBatch:
         self._ends = sorted(ends)
         self._constrained = {sentence for sentence, its in enumerate(due) if its and (its.locked or its.banned)}
         self._sentences: list[int] = []  # of each row of the last step
+        self._beams = False  # a sentence has several rows
         self._following: dict[tuple[int, tuple[int, ...]], Begun] = {}  # by sentence and prefix
         self._rows: tuple[Tensor, list[int], Tensor | None] | None = None  # of the last step: rows with terms, spans
 
@@ -91,8 +92,9 @@ class TermBatch:
         for row, occurrence, attention in self._looks(step, rows, spans):
             at(row).look(occurrence, attention)
         # Beams compete with others that have their terms; one row alone would go on without an end.
-        if self.strict or len(sentences) > len(self.due):
-            ending = step.log_probs[:, self._ends].amax(dim=1) > math.log(END_PROBABILITY)
+        if self.strict or self._beams:
+            least = -math.inf if self.strict else math.log(END_PROBABILITY)
+            ending = step.log_probs[:, self._ends].amax(dim=1) > least
             for row in ending.nonzero().flatten().tolist():
                 if self.due[sentences[row]] is not None:
                     at(row).hold_back_end()
@@ -113,10 +115,11 @@ class TermBatch:
 
     def _rows_and_spans(self, step: Step) -> tuple[list[int], Tensor | None]:
         """The rows of sentences with terms, and the source tokens of each of their terms, (rows, terms, tokens)."""
-        if self._rows is not None and self._rows[0] is step.sentences:
+        if self._rows is not None and torch.equal(self._rows[0], step.sentences):
             _, rows, spans = self._rows
         else:
             self._sentences = step.sentences.tolist()
+            self._beams = len(set(self._sentences)) < len(self._sentences)
             rows = [row for row, sentence in enumerate(self._sentences) if self.due[sentence] is not None]
             spans = None
             if rows and step.attention is not None:
@@ -174,7 +177,7 @@ class RowStep:
         due = batch.due[sentence]
         assert due is not None
         self.due = due
-        self.prefix: tuple[int, ...] = tuple(step.prefixes[row].tolist())
+        self.prefix: tuple[int, ...] = tuple(token for token in step.prefixes[row].tolist() if token >= 0)
         self.pushed = False
         self._text: str | None = None
         self._missing: list[int] | None = None
@@ -240,7 +243,9 @@ class RowStep:
     def look(self, occurrence: int, attention: float) -> None:
         """Push a term whose words the model looks at, if it is due and a word can begin here."""
         self.batch.looked[self.sentence, occurrence].append(Place(self.prefix, attention))
-        if attention < LOOKS or self.pushed or self._is_written(occurrence) or self.junction is None:
+        if attention < LOOKS or self.pushed or self._was_written(occurrence) or self._begins_by_itself(occurrence):
+            return
+        if self._is_written(occurrence) or self.junction is None:
             return
         begun = Begun(self._trie(occurrence), occurrence, PUSHED)
         # What stands before the term comes first: the model will look at it again.
@@ -261,11 +266,24 @@ class RowStep:
         if best in ends:
             self._push(Begun(self._trie(self.missing[0]), self.missing[0], FORCED))
 
-    def _is_written(self, occurrence: int) -> bool:
-        """Whether a term is in what is written; it stays there."""
+    def _was_written(self, occurrence: int) -> bool:
+        """Whether a term was found before in what is written; it stays there."""
         before = self.batch.written.get((self.sentence, occurrence))
-        if before is not None and self.prefix[: len(before)] == before:
-            return True
+        return before is not None and self.prefix[: len(before)] == before
+
+    def _begins_by_itself(self, occurrence: int) -> bool:
+        """Whether the model's choice is the first piece of a term; nothing else has to be known then."""
+        trie = self.batch.tokens.trie(self.due.occurrences[occurrence], " " if self.prefix else "", False)
+        if self.best not in trie.next:
+            return False
+        self.pushed = True
+        self.batch.begin(self, Begun(trie, occurrence, PUSHED), [self.best])
+        if trie.next[self.best].complete:
+            self.batch.written[self.sentence, occurrence] = (*self.prefix, self.best)
+        return True
+
+    def _is_written(self, occurrence: int) -> bool:
+        """Whether a term is in what is written."""
         if occurrence in self.missing:
             return False
         self.batch.written[self.sentence, occurrence] = self.prefix
@@ -283,7 +301,8 @@ class RowStep:
             self.pushed = True
             self.batch.begin(self, begun, [best])
             return True
-        return begun.occurrence not in self.due.check.missing(self.longer)
+        missing = self.due.check.missing
+        return begun.occurrence not in self.missing or begun.occurrence not in missing(self.longer)
 
     def _trie(self, occurrence: int) -> PieceTrie:
         capital = self.due.starts_sentence(self.text)

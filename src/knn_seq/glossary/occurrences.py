@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from knn_seq.glossary.matching import Match, Patterns, without_overlaps
 from knn_seq.glossary.term import Term, TermUse
@@ -13,7 +14,8 @@ from knn_seq.glossary.words import MODES, Spelling
 _STEM = MODES.index("stem")
 
 
-class Occurrence(NamedTuple):
+@dataclass(frozen=True)
+class Occurrence:
     """A place in a source that has a term."""
 
     terms: tuple[Term, ...]  # all with this source; the translation of any of them will do
@@ -21,12 +23,12 @@ class Occurrence(NamedTuple):
     end: int
     text: str  # what stands there
 
-    @property
+    @cached_property
     def target(self) -> str:
         """The first translation; empty if there are only forbidden ones."""
         return next((term.target for term in self.terms if term.target), "")
 
-    @property
+    @cached_property
     def target_forms(self) -> tuple[str, ...]:
         """What may be written for it, in the case that the source asks for; the first translation first."""
         forms = [form for term in self.terms if term.target for form in (term.target, *term.target_forms)]
@@ -35,7 +37,7 @@ class Occurrence(NamedTuple):
             forms = [form.upper() for form in forms]
         return tuple(dict.fromkeys(forms))
 
-    @property
+    @cached_property
     def forbidden(self) -> tuple[str, ...]:
         """What must not be written for it."""
         return tuple(dict.fromkeys(form for term in self.terms for form in term.forbidden))
@@ -99,6 +101,8 @@ class TermCheck:
 
     def forbidden(self, text: str) -> list[Match[str]]:
         """Where a text has what is forbidden and not part of a target."""
+        if not self._never:
+            return []
         taken = {place for match in self._assigned(text) for place in range(match.start, match.end)}
         return [match for match in self._forbidden.all(text) if taken.isdisjoint(range(match.start, match.end))]
 

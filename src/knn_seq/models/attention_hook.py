@@ -35,7 +35,7 @@ class AttentionHook:
         self._scale = float(getattr(module, "scaling", self._width**-0.5))
         self._seen: tuple[Tensor, Any, Tensor | None] | None = None  # inputs of the last forward pass
         self._source: Tensor | None = None  # whose keys these are
-        self._keys: Tensor | None = None  # (rows, heads, source length, width)
+        self._keys: Tensor | None = None  # (rows, heads, width, source length)
 
     @classmethod
     def of(cls, network: Any, decoder: nn.Module, time_major: bool = False) -> AttentionHook | None:
@@ -76,7 +76,7 @@ class AttentionHook:
         queries = nn.functional.linear(last, self._query.weight[:count], bias)
         queries = queries.view(len(last), self._heads, 1, self._width)
         assert self._keys is not None
-        scores = (queries @ self._keys.transpose(2, 3)).float() * self._scale  # (rows, heads, 1, source length)
+        scores = (queries @ self._keys).float() * self._scale  # (rows, heads, 1, source length)
         if mask is not None:
             scores = _masked(scores, mask)
         weights = scores.softmax(dim=-1)[:, :, 0]  # (rows, heads, source length)
@@ -94,14 +94,14 @@ class AttentionHook:
 
     def _projected(self, source: Tensor) -> Tensor:
         if source.dim() == 4:  # keys already
-            return source[:, : self._heads]
+            return source[:, : self._heads].transpose(2, 3).contiguous()
         project = getattr(self._module, "k_proj", None) or self._module.k
         count = self._heads * self._width
         bias = None if project.bias is None else project.bias[:count]
         keys = nn.functional.linear(source, project.weight[:count], bias)
         if self._time_major:
             keys = keys.transpose(0, 1).contiguous()
-        return keys.view(*keys.shape[:2], self._heads, self._width).transpose(1, 2).contiguous()
+        return keys.view(*keys.shape[:2], self._heads, self._width).permute(0, 2, 3, 1).contiguous()
 
 
 def _has_queries(module: Any) -> bool:
