@@ -18,6 +18,7 @@ from knn_seq.models import Step
 
 LOOKS = 0.5  # of the attention on a term's words: its translation is due now
 GLANCES = 0.1  # the same, if nowhere else is more
+NEARLY = 0.2  # p of a term's first piece over the largest p, from which on the model will write it by itself
 LIKELY = 0.05  # p of a term's first piece over the largest p, for models that do not tell where they look
 PUSHED, FORCED = 0.999, 1 - 1e-9  # the share of a due term's pieces in the distribution
 UNFINISHED = 5.0  # what the end loses in log p for each term that is due
@@ -232,7 +233,7 @@ class RowStep:
             else:
                 self._push(Begun(self._trie(locked.occurrence), locked.occurrence, FORCED))
         elif begun is not None and begun.trie.complete:
-            self._end_word()
+            self._end_word(begun.occurrence)
         elif begun is not None and (begun.share == FORCED or not self._comes_by_itself(begun)):
             self._push(begun)
         for banned in self.due.banned:
@@ -248,9 +249,7 @@ class RowStep:
         if self._is_written(occurrence) or self.junction is None:
             return
         begun = Begun(self._trie(occurrence), occurrence, PUSHED)
-        # What stands before the term comes first: the model will look at it again.
-        waits = bool(self.added) and is_function_word(self.added, self.due.check.language)
-        if not self._comes_by_itself(begun) and not waits:
+        if not self._comes_by_itself(begun) and not self._waits(begun):
             self._push(begun)
 
     def hold_back_end(self) -> None:
@@ -304,15 +303,31 @@ class RowStep:
         missing = self.due.check.missing
         return begun.occurrence not in self.missing or begun.occurrence not in missing(self.longer)
 
+    def _waits(self, begun: Begun) -> bool:
+        """Whether the model writes something else first, and will look at the term again, or ends."""
+        if self.best in self.batch._ends:
+            return True
+        added, forms = self.added.casefold(), self.due.occurrences[begun.occurrence].target_forms
+        if added and is_function_word(added, self.due.check.language):
+            return True
+        if len(added) > 1 and any(form.casefold().startswith(added) for form in forms):
+            return True  # a form of the term, in other pieces
+        # A term that is nearly as likely as another word is one of two orders of the words, not a wrong translation.
+        log_probs = self.step.log_probs[self.row]
+        return bool(log_probs[list(begun.trie.next)].max() > log_probs[self.best] + math.log(NEARLY))
+
     def _trie(self, occurrence: int) -> PieceTrie:
-        capital = self.due.starts_sentence(self.text)
         before = " " if self.junction is None else self.junction
+        capital = before in ("", " ") and self.due.starts_sentence(self.text)
         return self.batch.tokens.trie(self.due.occurrences[occurrence], before, capital)
 
-    def _end_word(self) -> None:
-        """Let the term that was pushed be a word, and not the beginning of another."""
+    def _end_word(self, occurrence: int) -> None:
+        """Let the term that was pushed be a word, and not the beginning of another that is no form of it."""
+        if occurrence in self.missing:
+            return
         for _ in range(TRIES):
-            if self.junction is not None or len(self.added) <= ENDING:
+            inflected = len(self.added) <= ENDING and occurrence not in self.due.check.missing(self.longer)
+            if self.junction is not None or inflected:
                 return
             self.step.log_probs[self.row, self.best] = -torch.inf
             self._best = self._longer = None

@@ -9,6 +9,8 @@ from knn_seq.glossary.words import algorithm_of
 SHORT = 3  # letters: in a language without a list, words of no more
 _LISTS = {"english": "STOPWORDS_EN_PLUS"}  # where there are several
 _FURTHER = {"english": ("shall", "would", "could", "may", "might", "must", "let", "upon", "unto")}
+# What lists have of words that were cut at an apostrophe: pieces of many another word.
+_FRAGMENTS = {"english": frozenset(("s", "t", "d", "m", "o", "y", "ma", "re", "ve", "ll", "ain", "don"))}
 
 
 def is_function_word(word: str, language: str | None) -> bool:
@@ -29,4 +31,4 @@ def function_words(language: str | None) -> frozenset[str]:
     from bm25s import stopwords
 
     listed = getattr(stopwords, _LISTS.get(name, f"STOPWORDS_{name.upper()}"), ())
-    return frozenset(map(str.casefold, (*listed, *_FURTHER.get(name, ()))))
+    return frozenset(map(str.casefold, (*listed, *_FURTHER.get(name, ())))) - _FRAGMENTS.get(name, frozenset())
