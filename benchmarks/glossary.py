@@ -189,9 +189,17 @@ def drawn(train: Sequence[SentencePair], test: Sequence[SentencePair]) -> Glossa
         for one, other in product(wanted & source.keys(), target):
             together[one][other] += 1
     terms = []
-    for stem in sorted(wanted):
-        scores = {other: dice(stem, other, count, counts) for other, count in together[stem].items()}
-        best = max(scores, key=lambda other: (scores[other], other), default="")
+    scored = {
+        stem: {other: dice(stem, other, count, counts) for other, count in others.items()}
+        for stem, others in together.items()
+    }
+    linked: set[str] = set()  # a word is the translation of one word, that which it comes together with most
+    for stem in sorted(scored, key=lambda stem: (-max(scored[stem].values()), stem)):
+        scores = scored[stem]
+        best = max(scores, key=lambda other: (scores[other], other))
+        if best in linked:
+            continue
+        linked.add(best)
         uses = [(source[stem], target.get(best)) for source, target in sides(test) if stem in source]
         if scores.get(best, 0.0) >= LEAST_DICE and all(word for _, word in uses):
             word = Counter(word for word, _ in uses).most_common(1)[0][0]

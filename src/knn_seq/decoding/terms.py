@@ -18,7 +18,7 @@ from knn_seq.models import Step
 
 LOOKS = 0.5  # of the attention on a term's words: its translation is due now
 GLANCES = 0.1  # the same, if nowhere else is more
-NEARLY = 0.2  # p of a term's first piece over the largest p, from which on the model will write it by itself
+NEARLY = 0.03  # p of a term's first piece over the largest p, from which on the model will write it by itself
 LIKELY = 0.05  # p of a term's first piece over the largest p, for models that do not tell where they look
 PUSHED, FORCED = 0.999, 1 - 1e-9  # the share of a due term's pieces in the distribution
 UNFINISHED = 5.0  # what the end loses in log p for each term that is due
