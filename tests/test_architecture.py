@@ -23,6 +23,7 @@ ORDER = [
     "corpus",
     "models",
     "storage",
+    "glossary",
     "quantize",
     "index",
     "sentences",

@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="that a line waits for others to be translated with it, if the input is not a file (default 0.1)",
     )
+    parser.add_argument(
+        "--glossary",
+        metavar="FILE",
+        help="terms that are binding, instead of the datastore's own: TSV with source and target, or TBX",
+    )
     parser.add_argument("--nbest", type=int, help="that many outputs for each line, as number ||| output")
     parser.add_argument("--ensemble", action="append", default=[], metavar="MODEL", help="a further model to join in")
     group = parser.add_argument_group("explanations")
@@ -75,9 +80,9 @@ def run(arguments: argparse.Namespace) -> None:
         raise InvalidSetting(f"--max-wait must be at least 0, not {arguments.max_wait}.")
     with ExitStack() as files:
         source = files.enter_context(_reading(arguments.input)) if arguments.input else sys.stdin
-        translator = open_translator(arguments, arguments.ensemble)
+        translator = open_translator(arguments, arguments.ensemble, glossary=arguments.glossary)
         target = files.enter_context(_writing(arguments.output)) if arguments.output else sys.stdout
-        first = cut = 0
+        first = cut = lacking = 0
         with _progress(arguments.input, source, target) as progress:
             for lines in batches_of_lines(source, arguments.max_wait):
                 translations = translator.translate(lines, on_progress=progress.update if progress else None)
@@ -91,9 +96,12 @@ def run(arguments: argparse.Namespace) -> None:
                     print(line, file=target)
                 first += len(translations)
                 cut += sum(translation.source_cut for translation in translations)
+                lacking += sum(not term.applied for translation in translations for term in translation.terms)
                 target.flush()
     if cut:
         log.warning("Longer than the model can read, and cut at the end: %s.", count(cut, "line"))
+    if lacking:
+        log.warning("Not as the glossary has them: %s.", count(lacking, "term"))
 
 
 def _neighbours_shown(arguments: argparse.Namespace) -> int:
