@@ -60,7 +60,7 @@ def test_terms_are_in_the_output(kind, mode, weight, translators):
     assert all(not translation.terms for translation in plain)
     if mode != "sampling":  # what is drawn for one sentence depends on all others
         assert bound[4].tokens == plain[4].tokens
-        assert math.isclose(bound[4].score, plain[4].score, abs_tol=1e-6)
+        assert math.isclose(bound[4].score, plain[4].score, abs_tol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["marian", "llama"])

@@ -71,7 +71,8 @@ class AttentionHook:
         if self._source is None or source.data_ptr() != self._source.data_ptr() or source.shape != self._source.shape:
             self._source, self._keys = source, self._projected(source)  # kept, so that no other takes its place
         last = states[-1] if self._time_major else states[:, -1]  # (rows, dimension)
-        queries = self._query(last)[:, : self._heads * self._width].reshape(len(last), self._heads, 1, self._width)
+        asked: Tensor = self._query(last)[:, : self._heads * self._width]
+        queries = asked.reshape(len(last), self._heads, 1, self._width)
         assert self._keys is not None
         scores = (queries @ self._keys).float() * self._scale  # (rows, heads, 1, source length)
         if mask is not None:
@@ -93,7 +94,7 @@ class AttentionHook:
         if source.dim() == 4:  # keys already
             return source[:, : self._heads].transpose(2, 3).contiguous()
         project = getattr(self._module, "k_proj", None) or self._module.k
-        keys = project(source)[..., : self._heads * self._width]
+        keys: Tensor = project(source)[..., : self._heads * self._width]
         if self._time_major:
             keys = keys.transpose(0, 1).contiguous()
         return keys.reshape(*keys.shape[:2], self._heads, self._width).permute(0, 2, 3, 1).contiguous()

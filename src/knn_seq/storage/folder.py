@@ -138,7 +138,7 @@ class DatastoreFolder:
 
     def _named(self) -> tuple[set[str], set[str], str | None, int]:
         manifest, glossary = self.manifest, self.manifest.glossary
-        return manifest.folders(), manifest.combiner_files(), glossary and glossary.file, manifest.generation
+        return manifest.folders(), manifest.combiner_files(), glossary.file if glossary else None, manifest.generation
 
     @cached_property
     def segments(self) -> list[Segment]:
