@@ -1,0 +1,104 @@
+"""Line breaks inside of a text: those that only wrap a sentence, and those that end it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from knn_seq.protect.content import Content, Role, Tag, join, tags_of, tidy
+
+LEAST_WRAPPED = 40  # characters of a line that was wrapped because it was full
+
+_SPACE = re.compile(r"\s")
+_BREAK = re.compile(r"[^\S\n]*\r?\n[^\S\n]*")
+_ENDS = re.compile(r"[:;.!?][\"')\]»”]?\s*$")
+_LISTED = re.compile(r"\s*(?:[-+*•–—#>|=]|\(?\w{1,2}[.)]\s|--?\w)")
+
+
+def is_wrapped(line: str, next_line: str) -> bool:
+    """Whether a sentence continues from a line on the next one."""
+    if not line.strip() or not next_line.strip() or _LISTED.match(next_line):
+        return False
+    starts_lower = next_line.lstrip()[:1].islower()
+    return (len(line.strip()) >= LEAST_WRAPPED or starts_lower) and (
+        starts_lower or not _ENDS.search(line) or len(line.strip()) >= LEAST_WRAPPED
+    )
+
+
+def mark_breaks(content: Content) -> Content:
+    """A content with the line breaks that only wrap it as tags; all others stay what they are."""
+    seen = "".join(part if isinstance(part, str) else _SPACE.sub("\x00", part.raw) for part in content)
+    breaks = list(_BREAK.finditer(seen))
+    if not breaks:
+        return content
+    ends = [match.start() for match in breaks[1:]] + [len(seen)]
+    starts = [0] + [match.end() for match in breaks[:-1]]
+    wrapping = [
+        match.span()
+        for match, start, end in zip(breaks, starts, ends, strict=True)
+        if is_wrapped(seen[start : match.start()], seen[match.end() : end])
+    ]
+    parts: list[str | Tag] = []
+    place = 0
+    for part in content:
+        length = len(part if isinstance(part, str) else part.raw)
+        if isinstance(part, str):
+            done = 0
+            for start, end in wrapping:
+                if place <= start and end <= place + length:
+                    parts += [part[done : start - place], Tag(part[start - place : end - place], Role.BREAK)]
+                    done = end - place
+            part = part[done:]
+        parts.append(part)
+        place += length
+    return tidy(parts)
+
+
+def separate_lines(content: Content) -> Iterator[tuple[Content, str]]:
+    """What stands between line breaks that end a line, each with the break behind it; the last has none."""
+    line: list[str | Tag] = []
+    for part in content:
+        if isinstance(part, Tag):
+            line.append(part)
+            continue
+        for piece in re.split(r"(\s*\n\s*)", part):
+            if "\n" in piece:
+                yield tidy(line), piece
+                line = []
+            else:
+                line.append(piece)
+    yield tidy(line), ""
+
+
+def with_breaks(source: Content, output: Content) -> Content:
+    """The output with the source's line breaks at the spaces nearest to where they were."""
+    breaks = tags_of(source, Role.BREAK)
+    if not breaks or tags_of(output, Role.BREAK):
+        return output
+    length, place, wanted = max(len(join(source)), 1), 0, []
+    for part in source:
+        if isinstance(part, Tag) and part.role is Role.BREAK:
+            wanted.append(place / length)
+        place += len(part if isinstance(part, str) else part.raw)
+    spaces: list[tuple[int, int, float]] = []  # part, place in it, relative position
+    total, place = max(len(join(output)), 1), 0
+    for number, part in enumerate(output):
+        if isinstance(part, str):
+            spaces += [(number, i, (place + i) / total) for i, letter in enumerate(part) if letter == " "]
+        place += len(part if isinstance(part, str) else part.raw)
+    chosen: dict[int, list[tuple[int, Tag]]] = {}
+    for tag, position in zip(breaks, wanted, strict=True):
+        if not spaces:
+            break
+        nearest = min(range(len(spaces)), key=lambda i: abs(spaces[i][2] - position))
+        number, at, _ = spaces[nearest]
+        chosen.setdefault(number, []).append((at, tag))
+        del spaces[: nearest + 1]
+    parts: list[str | Tag] = []
+    for number, part in enumerate(output):
+        end = 0
+        for at, tag in chosen.get(number, []):
+            parts += [part[end:at], tag]  # type: ignore[index]
+            end = at + 1
+        parts.append(part[end:] if isinstance(part, str) else part)
+    return tidy(parts)
