@@ -9,7 +9,7 @@ from knn_seq.errors import DamagedFile
 from knn_seq.protect import Content, join
 from knn_seq.registry import Option, Registry, check_options
 
-LONGEST_SEGMENT = 100_000  # characters
+LONGEST_TEXT = 200_000  # characters of a paragraph or a string
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,20 @@ class Document(ABC):
         self.option_values = {**defaults, **check_options(owner, self.options, options or {})}
         self._segments = self._read(data)
         for segment in self._segments:
-            if sum(len(part) for part in segment.content if isinstance(part, str)) > LONGEST_SEGMENT:
-                raise DamagedFile(
-                    f"{name} has a text of more than {LONGEST_SEGMENT:,} characters without an end "
-                    f"({segment.key}): that is no sentence."
-                )
+            self._require_short(sum(len(part) for part in segment.content if isinstance(part, str)), segment.key)
 
     @property
     def segments(self) -> Sequence[Segment]:
         """The pieces of text, in the file's order."""
         return self._segments
+
+    def _require_short(self, length: int, key: str) -> None:
+        """Raise a `DamagedFile` if a text is too long to be one."""
+        if length > LONGEST_TEXT:
+            raise DamagedFile(
+                f"{self.name} has a text of more than {LONGEST_TEXT:,} characters without an end ({key}): "
+                "that is nothing to translate."
+            )
 
     @abstractmethod
     def _read(self, data: bytes) -> list[Segment]:

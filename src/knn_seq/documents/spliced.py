@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -67,14 +68,12 @@ class SplicedDocument(Document):
 
     def _between(self, start: int, end: int) -> str:
         """The text from start to end with the segments that lie in it filled."""
-        from bisect import bisect_left
-
         parts: list[str] = []
         for place in range(bisect_left(self._starts, start), len(self._changed)):
             segment, filled = self._changed[place]
-            if segment.start >= end or segment.end > end:
+            if segment.start >= end:
                 break
-            if segment.start < start:  # inside of one that was written before
+            if segment.start < start or segment.end > end:  # inside of one that was written before, or around this
                 continue
             parts += [self.text[start : segment.start], self._replacement(segment, filled)]
             start = segment.end
