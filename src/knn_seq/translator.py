@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
@@ -19,6 +20,7 @@ from knn_seq.models import Model, Source, as_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import BuildSettings, DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
+from knn_seq.storage.exact_matches import ExactMatches
 from knn_seq.storage.translation_memory import TranslationMemory
 from knn_seq.train import Training, examples_for, store_combiner, train
 from knn_seq.train.general import general_sentences
@@ -217,6 +219,11 @@ class Translator:
                 store_combiner(self.store, each, wanted and not number)
             self.decoder.use_combiner(each.settings, each.combiner, each.skip.network)
         return trained
+
+    @cached_property
+    def exact_matches(self) -> ExactMatches:
+        """The targets that the searched sentence pairs have for a complete source."""
+        return ExactMatches(self.store.texts)
 
     def close(self) -> None:
         """Let go of indexes and files; a datastore or a model that was given stays as it is."""

@@ -88,6 +88,12 @@ class FirefoxModel(EncoderDecoderModel):
         pair = re.fullmatch(r"firefox:(\w+)-\w+", self.settings.name)
         return pair[1] if pair else super().source_language
 
+    @property
+    def target_language(self) -> str | None:
+        """As its name says: "en" of firefox:pt-en."""
+        pair = re.fullmatch(r"firefox:\w+-(\w+)", self.settings.name)
+        return pair[1] if pair else super().target_language
+
     def _encoder_output(self, states: Tensor) -> EncoderOutput:
         return EncoderOutput(states)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from knn_seq.protect.content import Content, Role, Tag, join, tags_of, tidy
 
@@ -68,6 +68,32 @@ def separate_lines(content: Content) -> Iterator[tuple[Content, str]]:
             else:
                 line.append(piece)
     yield tidy(line), ""
+
+
+def separate_sentences(content: Content, starts: Callable[[str], Sequence[int]]) -> Iterator[tuple[Content, str]]:
+    """The sentences of a line outside of pairs of tags, each with the space behind it.
+
+    Args:
+        content: A line, its tags paired.
+        starts: Where the second and each later sentence of a text begins.
+    """
+    texts = [part if isinstance(part, str) else " " if part.role is Role.BREAK else "X" for part in content]
+    cuts = set(starts("".join(texts)))
+    sentence: list[str | Tag] = []
+    depth = place = 0
+    for part, text in zip(content, texts, strict=True):
+        if isinstance(part, Tag):
+            depth += {Role.OPEN: 1, Role.CLOSE: -1}.get(part.role, 0)
+            sentence.append(part)
+        else:
+            done = 0
+            for cut in sorted(place + 1 + at for at in range(len(part)) if place + 1 + at in cuts and depth == 0):
+                sentence.append(part[done : cut - place].rstrip())
+                yield tidy(sentence), part[len(part[: cut - place].rstrip()) : cut - place]
+                sentence, done = [], cut - place
+            sentence.append(part[done:])
+        place += len(text)
+    yield tidy(sentence), ""
 
 
 def with_breaks(source: Content, output: Content) -> Content:

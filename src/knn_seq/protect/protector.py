@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 from knn_seq.protect.content import Content, Role, Tag, paired, same_tags, tags_of, tidy
-from knn_seq.protect.lines import mark_breaks, separate_lines, with_breaks
+from knn_seq.protect.lines import mark_breaks, separate_lines, separate_sentences, with_breaks
 from knn_seq.protect.patterns import Finder
 from knn_seq.protect.placement import place_tags, stretches
 
@@ -59,14 +59,28 @@ class Protector:
     Args:
         translate: The model, or any other function.
         patterns: Regular expressions of further placeholders.
+        sentences: Where the second and each later sentence of a text begins; None: a text is a sentence.
     """
 
-    def __init__(self, translate: Translate, patterns: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        translate: Translate,
+        patterns: Sequence[str] = (),
+        sentences: Callable[[str], Sequence[int]] | None = None,
+    ) -> None:
         self._translate, self.finder = translate, Finder(patterns)
+        self._sentences = sentences or (lambda text: ())
 
     def translate(self, contents: Sequence[Content]) -> list[Protected]:
         """Translate texts with tags."""
-        lines = [[(self._line(line), end) for line, end in separate_lines(self.found(content))] for content in contents]
+        lines = [
+            [
+                (self._line(sentence), space + (end if last else ""))
+                for line, end in separate_lines(self.found(content))
+                for sentence, space, last in self._sentences_of(line)
+            ]
+            for content in contents
+        ]
         flat = [line for some in lines for line, _ in some]
         for line in flat:
             if not any(isinstance(part, str) and _LETTER.search(part) for part in line.core):
@@ -106,6 +120,12 @@ class Protector:
         first, second = (sorted((tag.raw, tag.role.value) for tag in tags_of(side)) for side in (known, found))
         in_order = ([tag.raw for tag in tags_of(side) if tag.in_order] for side in (known, found))
         return found if first == second and next(in_order) == next(in_order) else None
+
+    def _sentences_of(self, line: Content) -> Iterator[tuple[Content, str, bool]]:
+        """The sentences of a line, the space behind each, and whether it is the last one."""
+        found = list(separate_sentences(paired(line), self._sentences))
+        for number, (sentence, space) in enumerate(found, 1):
+            yield sentence, space, number == len(found)
 
     def _line(self, line: Content) -> _Line:
         """Spaces at both ends, and pairs of tags around everything, are none of the model's business."""
