@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 LEAST_PREFIX = 4  # letters that two words of two languages share if they are related
+LEAST_STEM = 3  # letters that two forms of a word share
 RELATED, SAME = 0.7, 1.0
 DISTANCE_COST = 0.6  # of a word at the other end of the sentence
 
@@ -62,8 +63,34 @@ def _similarity(first: str, second: str) -> float:
     return RELATED if related else 0.0
 
 
-def find_words(words: Sequence[str], target: Sequence[str], near: float) -> int | None:
-    """Where some words stand in a translation one after the other, in any case: the place nearest to a position."""
+def find_words(words: Sequence[str], target: Sequence[str], near: float) -> tuple[int, int] | None:
+    """The first and the last word of a translation that some words became; None if they are not there.
+
+    They stand there one after the other, in any case, or at least all of them, related and close together.
+
+    Args:
+        words: What to look for.
+        target: The words of the translation.
+        near: The position to prefer.
+    """
     wanted, there = [word.casefold() for word in words], [word.casefold() for word in target]
+    if not wanted:
+        return None
     places = [j for j in range(len(there) - len(wanted) + 1) if there[j : j + len(wanted)] == wanted]
-    return min(places, key=lambda place: abs(place - near), default=None) if wanted else None
+    if places:
+        first = min(places, key=lambda place: abs(place - near))
+        return first, first + len(wanted) - 1
+    found = []
+    for word in filter(_WORD.search, wanted):
+        similar = [j for j, other in enumerate(there) if word == other or _related(word, other)]
+        if not similar:
+            return None
+        found.append(min(similar, key=lambda place: abs(place - near)))
+    close = bool(found) and max(found) - min(found) < 2 * len(wanted) + 1
+    return (min(found), max(found)) if close else None
+
+
+def _related(first: str, second: str) -> bool:
+    """Forms of a word: one begins as the other does."""
+    short, long = sorted((first, second), key=len)
+    return len(short) >= LEAST_STEM and long.startswith(short[: max(LEAST_STEM, len(short) - 2)]) and len(long) <= len(short) + 3

@@ -117,7 +117,7 @@ def _place(
             wanted = [_word(token) for token in candidate if not _is_space(token)]
             found = find_words(wanted, target.words, first)
             if found is not None:
-                first, last = found, found + len(wanted) - 1
+                first, last = found
                 break
         node.span = (target.before(first), target.behind(last))
     elif node.start == 0 or not target.words:

@@ -13,7 +13,7 @@ from knn_seq.protect.placement import place_tags, stretches
 Translate = Callable[[list[str]], Sequence[str]]
 """Translates some sentences."""
 
-STAND_IN = "X{}X"  # a word that models copy
+STAND_IN = "XX{}"  # a word that models copy
 LONGEST_STRETCH = 60  # characters between two tags that are translated alone, to be found in the sentence
 
 _LETTER = re.compile(r"[^\W\d_]")
@@ -161,7 +161,10 @@ class Protector:
 
     def _without_markup(self, lines: list[_Line], stand_ins: bool) -> None:
         """Translate without markup; if asked for, with stand-ins for placeholders of the text as well as of the file."""
-        lines = [line for line in lines if not stand_ins or tags_of(line.core, Role.WORD)]
+        if stand_ins:
+            lines = [line for line in lines if tags_of(line.core, Role.WORD)]
+        else:  # without markup a line was translated just so before
+            lines = [line for line in lines if _of_file(line.core) or _has_markup(line.core)]
         asked: list[str] = []
         for line in lines:
             asked += [_plain(line.core, stand_ins), *_inner(line.core).values()]
@@ -246,6 +249,10 @@ def _open(lines: list[_Line]) -> list[_Line]:
 
 def _of_file(content: Content) -> bool:
     return any(not tag.in_text for tag in tags_of(content))
+
+
+def _has_markup(content: Content) -> bool:
+    return any(tag.role is not Role.WORD for tag in tags_of(content))
 
 
 def _is_mark(part: str | Tag) -> bool:
