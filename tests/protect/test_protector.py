@@ -18,7 +18,23 @@ PLACEHOLDERS = (
     "https://example.org/a?b=1 www.example.org someone@example.org <br/> <img src='a.png'>"
 ).split(" ")
 PAIRS = [("<b>", "</b>"), ("<a href='x'>", "</a>"), ("<span class='k'>", "</span>"), ("<i>", "</i>")]
-WORDS = ["casa", "Salvar", "o", "arquivo", "de", "100%", "não", "existe", "—", "3.5", ",", "File", "<arquivo>", "&", "%"]
+WORDS = [
+    "casa",
+    "Salvar",
+    "o",
+    "arquivo",
+    "de",
+    "100%",
+    "não",
+    "existe",
+    "—",
+    "3.5",
+    ",",
+    "File",
+    "<arquivo>",
+    "&",
+    "%",
+]
 
 
 def adversary(name: str, seed: int):

@@ -117,7 +117,7 @@ def _cuts(atoms: Sequence[Atom], language: str | None) -> list[int]:
     for place, atom in enumerate(atoms):
         depths.append(depth)
         if atom.tag is None or atom.tag.role is Role.WORD:
-            letters = atom.letter or "X"
+            letters = atom.letter or "word"
             text.append(letters)
             places += [place] * len(letters)
         elif atom.tag.pair >= 0:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from knn_seq.documents.base import DOCUMENT_FORMATS
 from knn_seq.documents.markup import Element, MarkupDocument
-from knn_seq.documents.tokens import Token
+from knn_seq.documents.tokens import Token, xml_tokens
 
 INLINE = frozenset(
     "abbrev acronym application citetitle database emphasis firstterm foreignphrase glossterm guibutton guiicon guilabel "
@@ -26,6 +28,9 @@ class DocBookDocument(MarkupDocument):
     """DocBook: the sources of many manuals."""
 
     suffixes = (".docbook", ".dbk", ".xml")
+
+    def _tokens(self) -> Sequence[Token]:
+        return xml_tokens(self.text, self.name, entities=True)
 
     def _kind(self, token: Token) -> Element:
         name = token.name.rpartition(":")[2]

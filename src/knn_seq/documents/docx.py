@@ -17,7 +17,9 @@ PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|com
 UNSEEN = ("w:proofErr", "w:lastRenderedPageBreak")  # what Word writes for itself
 
 _FORMAT = re.compile(r"<w:rPr>(?:(?!</w:rPr>).)*</w:rPr>", re.DOTALL)
-_RUNS = re.compile(r"</w:t>\s*</w:r>\s*<w:r(?:\s[^<>]*)?>\s*(<w:rPr>(?:(?!</w:rPr>).)*</w:rPr>)?\s*<w:t(?:\s[^<>]*)?>", re.DOTALL)
+_RUNS = re.compile(
+    r"</w:t>\s*</w:r>\s*<w:r(?:\s[^<>]*)?>\s*(<w:rPr>(?:(?!</w:rPr>).)*</w:rPr>)?\s*<w:t(?:\s[^<>]*)?>", re.DOTALL
+)
 _TEXT = re.compile(r"<w:t>([^<]*)</w:t>")
 
 

@@ -29,7 +29,9 @@ _INLINE = re.compile(
     r"|(?P<emphasis>\*+|_+|~~)",
     re.DOTALL,
 )
-_BLOCK_START = re.compile(r"(?:#{1,6}(?=\s|$)|[-+*](?=\s|$)|\d{1,9}(?=[.)](?:\s|$))|>|~{3}|`{3}|={1,}\s*$|-{2,}\s*$|\|)")
+_BLOCK_START = re.compile(
+    r"(?:#{1,6}(?=\s|$)|[-+*](?=\s|$)|\d{1,9}(?=[.)](?:\s|$))|>|~{3}|`{3}|={1,}\s*$|-{2,}\s*$|\|)"
+)
 
 
 class _Mark(NamedTuple):
@@ -137,7 +139,11 @@ class MarkdownDocument(SplicedDocument):
 
         def escaped(match: re.Match[str]) -> str:
             letter = match[0]
-            return letter if letter in own and letter in plain and f"\\{letter}" not in self._raw_of(segment) else f"\\{letter}"
+            return (
+                letter
+                if letter in own and letter in plain and f"\\{letter}" not in self._raw_of(segment)
+                else f"\\{letter}"
+            )
 
         text = re.sub(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)", escaped, text)
         if segment.start in self._line_starts and (start := _BLOCK_START.match(text)):

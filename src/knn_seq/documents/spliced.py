@@ -59,9 +59,7 @@ class SplicedDocument(Document):
         return text.encode("utf-8")
 
     def _written(self, segment: Segment, content: Content) -> str:
-        return "".join(
-            self._escaped(part, segment) if isinstance(part, str) else self._raw(part) for part in content
-        )
+        return "".join(self._escaped(part, segment) if isinstance(part, str) else self._raw(part) for part in content)
 
     def _raw(self, tag: Tag) -> str:
         return tag.raw if tag.in_text else self._between(tag.start, tag.end)

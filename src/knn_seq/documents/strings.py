@@ -7,9 +7,7 @@ from knn_seq.documents.spliced import SplicedDocument
 from knn_seq.errors import DamagedFile
 
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
-_PIECE = re.compile(
-    rf"\s+|//[^\n]*|/\*.*?\*/|(?P<key>{_QUOTED}|[\w.$-]+)\s*=\s*(?P<value>{_QUOTED})\s*;", re.DOTALL
-)
+_PIECE = re.compile(rf"\s+|//[^\n]*|/\*.*?\*/|(?P<key>{_QUOTED}|[\w.$-]+)\s*=\s*(?P<value>{_QUOTED})\s*;", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:[Uu]([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _MEANING = {"n": "\n", "t": "\t", "r": "\r"}
 _LETTER = re.compile(r"[^\W\d_]")

@@ -24,7 +24,9 @@ class TmxDocument(BilingualDocument):
 
     def __init__(self, data: bytes, name: str, options: Mapping[str, Any] | None = None) -> None:
         if not (options or {}).get("target_lang"):
-            raise InvalidSetting(f"{name} has many languages: say which one to fill (--document-option target_lang=en).")
+            raise InvalidSetting(
+                f"{name} has many languages: say which one to fill (--document-option target_lang=en)."
+            )
         super().__init__(data, name, options)
 
     def _find(self) -> list[Segment]:
@@ -91,7 +93,9 @@ class TmxDocument(BilingualDocument):
             return written
         language = escape(self.option_values["target_lang"])
         origin = f'<prop type="x-origin">{escape(filled.origin)}</prop>' if filled.origin else ""
-        return f'{self._insertions[segment.start]}<tuv xml:lang="{language}" creationid="knn-seq">{origin}{written}</tuv>'
+        return (
+            f'{self._insertions[segment.start]}<tuv xml:lang="{language}" creationid="knn-seq">{origin}{written}</tuv>'
+        )
 
     def _role(self, token: Token) -> tuple[Role, str] | None:
         name, number = local(token.name), token.attributes.get("i") or ""

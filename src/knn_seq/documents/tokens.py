@@ -12,6 +12,7 @@ from xml.parsers import expat
 from knn_seq.errors import DamagedFile
 
 DEEPEST = 500  # elements inside of each other
+LONGEST_ENTITY = 10_000  # characters of the text that an entity stands for
 
 _EMPTY = re.compile(r"/\s*>$")
 
@@ -27,14 +28,15 @@ class Token(NamedTuple):
     attributes: Mapping[str, str | None] = {}
 
 
-def xml_tokens(text: str, name: str) -> list[Token]:
+def xml_tokens(text: str, name: str, entities: bool = False) -> list[Token]:
     """The tokens of an XML file; an empty element is an opening token and a closing one without length.
 
-    Nothing outside of the file is read, and a file that declares entities is refused.
+    Nothing outside of the file is read, and no entity is replaced by its text.
 
     Args:
         text: The file's text.
         name: The file's name.
+        entities: The file may declare entities of its own, short ones that are in it; else one that does is refused.
     """
     data = text.encode("utf-8", "surrogatepass")
     events: list[tuple[int, str, str, str, Mapping[str, str | None]]] = []
@@ -58,8 +60,7 @@ def xml_tokens(text: str, name: str) -> list[Token]:
         depth -= 1
         add("close", element)
 
-    def declared(*_: object) -> None:
-        raise DamagedFile(f"{name} declares entities of its own, which is not allowed: replace them by their text.")
+    declared = _Entities(name, entities)
 
     parser.StartElementHandler, parser.EndElementHandler = opened, closed
     parser.CharacterDataHandler = lambda read: add("text", read=read)
@@ -67,15 +68,56 @@ def xml_tokens(text: str, name: str) -> list[Token]:
     parser.ProcessingInstructionHandler = lambda *_: add("other")
     parser.StartCdataSectionHandler = lambda: add("other")
     parser.EndCdataSectionHandler = lambda: add("other")
-    parser.EntityDeclHandler = declared
+    parser.EntityDeclHandler = declared.declare
     parser.SkippedEntityHandler = lambda *_: add("entity")
-    parser.DefaultHandler = lambda _: add("other")
+    # With such a handler, entities that the file declares are not replaced either, but handed to it.
+    parser.DefaultHandler = lambda read: add("entity" if read.startswith("&") else "other")
     parser.StartDoctypeDeclHandler = lambda *_: add("other")
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
         raise DamagedFile(f"{name} is not well-formed XML: {error}.") from error
+    declared.require_short()
     return _with_ends(events, data, len(text) == len(data))
+
+
+class _Entities:
+    """The entities that a file declares, and whether they are harmless."""
+
+    def __init__(self, name: str, allowed: bool) -> None:
+        self._name, self._allowed = name, allowed
+        self._values: dict[str, str] = {}
+
+    def declare(
+        self, entity: str, parameter: bool, value: str | None, base: str, system: str | None, *_: object
+    ) -> None:
+        """Take note of one; a `DamagedFile` if it is not allowed."""
+        if not self._allowed or (value is None and not parameter):
+            where = f", such as {system}" if system else ""
+            raise DamagedFile(
+                f"{self._name} declares entities{where}, which is not allowed: replace them by their text."
+            )
+        if not parameter:
+            self._values.setdefault(entity, value or "")
+
+    def require_short(self) -> None:
+        """Raise a `DamagedFile` if an entity would become a long text by those that are named in it."""
+        lengths: dict[str, int] = {}
+
+        def length(entity: str, above: tuple[str, ...]) -> int:
+            if entity in above or len(above) > DEEPEST:
+                return LONGEST_ENTITY + 1
+            if entity not in lengths:
+                value = self._values.get(entity, "")
+                inside = sum(length(other, (*above, entity)) for other in re.findall(r"&([^\s&;#]+);", value))
+                lengths[entity] = min(len(value) + inside, LONGEST_ENTITY + 1)
+            return lengths[entity]
+
+        for entity in self._values:
+            if length(entity, ()) > LONGEST_ENTITY:
+                raise DamagedFile(
+                    f"{self._name} declares the entity '{entity}', which would become a text without end."
+                )
 
 
 def _with_ends(
@@ -110,7 +152,9 @@ class _HtmlPlaces(HTMLParser):
         self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
         self._events: list[tuple[int, str, str, str, Mapping[str, str | None]]] = []
 
-    def _add(self, kind: str, name: str = "", read: str = "", attributes: Iterable[tuple[str, str | None]] = ()) -> None:
+    def _add(
+        self, kind: str, name: str = "", read: str = "", attributes: Iterable[tuple[str, str | None]] = ()
+    ) -> None:
         line, column = self.getpos()
         self._events.append((self._lines[line - 1] + column, kind, name, read, dict(attributes)))
 

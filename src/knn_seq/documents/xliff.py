@@ -62,7 +62,9 @@ class XliffDocument(BilingualDocument):
         return segments
 
     def _segment(self, tokens: list[Token], place: int, unit: Token, wanted: bool) -> list[Segment]:
-        parts = {local(tokens[first].name): (first, last) for first, last in children(tokens, place, closing(tokens, place))}
+        parts = {
+            local(tokens[first].name): (first, last) for first, last in children(tokens, place, closing(tokens, place))
+        }
         if "source" not in parts:
             return []
         first, last = parts["source"]

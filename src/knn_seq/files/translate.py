@@ -112,9 +112,7 @@ def translate_document(
     name = DOCUMENT_FORMATS.name_of(type(document))
     kept = len(filled) - len(wanted)
     seconds = time.perf_counter() - start
-    return TranslatedDocument(
-        data, FileReport(document.name, None, name, seconds, kept, run.terms, run.cut, reports)
-    )
+    return TranslatedDocument(data, FileReport(document.name, None, name, seconds, kept, run.terms, run.cut, reports))
 
 
 def write_document(path: Path, data: bytes) -> None:
@@ -193,4 +191,3 @@ class _Run:
             changed = [flag for text in result.used if isinstance(text, Translation) for flag in next(flags)]
             shares.append(sum(changed) / len(changed) if changed else None)
         return shares
-

@@ -93,4 +93,8 @@ def find_words(words: Sequence[str], target: Sequence[str], near: float) -> tupl
 def _related(first: str, second: str) -> bool:
     """Forms of a word: one begins as the other does."""
     short, long = sorted((first, second), key=len)
-    return len(short) >= LEAST_STEM and long.startswith(short[: max(LEAST_STEM, len(short) - 2)]) and len(long) <= len(short) + 3
+    return (
+        len(short) >= LEAST_STEM
+        and long.startswith(short[: max(LEAST_STEM, len(short) - 2)])
+        and len(long) <= len(short) + 3
+    )

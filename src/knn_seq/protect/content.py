@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -40,7 +40,7 @@ class Tag:
     name: str = ""
     start: int = -1
     end: int = -1
-    pair: int = -1
+    pair: int = field(default=-1, compare=False)
 
     @property
     def in_text(self) -> bool:

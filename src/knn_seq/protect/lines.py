@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from knn_seq.protect.content import Content, Role, Tag, join, tags_of, tidy
+from knn_seq.protect.content import Content, Role, Tag, tags_of, tidy
 
 LEAST_WRAPPED = 40  # characters of a line that was wrapped because it was full
 
@@ -77,7 +77,7 @@ def separate_sentences(content: Content, starts: Callable[[str], Sequence[int]])
         content: A line, its tags paired.
         starts: Where the second and each later sentence of a text begins.
     """
-    texts = [part if isinstance(part, str) else " " if part.role is Role.BREAK else "X" for part in content]
+    texts = [part if isinstance(part, str) else " " if part.role is Role.BREAK else "word" for part in content]
     cuts = set(starts("".join(texts)))
     sentence: list[str | Tag] = []
     depth = place = 0
@@ -101,17 +101,12 @@ def with_breaks(source: Content, output: Content) -> Content:
     breaks = tags_of(source, Role.BREAK)
     if not breaks or tags_of(output, Role.BREAK):
         return output
-    length, place, wanted = max(len(join(source)), 1), 0, []
-    for part in source:
-        if isinstance(part, Tag) and part.role is Role.BREAK:
-            wanted.append(place / length)
-        place += len(part if isinstance(part, str) else part.raw)
+    wanted = [position for part, position in _positions(source) if isinstance(part, Tag) and part.role is Role.BREAK]
     spaces: list[tuple[int, int, float]] = []  # part, place in it, relative position
-    total, place = max(len(join(output)), 1), 0
-    for number, part in enumerate(output):
+    total = _length(output)
+    for number, (part, position) in enumerate(_positions(output)):
         if isinstance(part, str):
-            spaces += [(number, i, (place + i) / total) for i, letter in enumerate(part) if letter == " "]
-        place += len(part if isinstance(part, str) else part.raw)
+            spaces += [(number, i, position + i / total) for i, letter in enumerate(part) if letter == " "]
     chosen: dict[int, list[tuple[int, Tag]]] = {}
     for tag, position in zip(breaks, wanted, strict=True):
         if not spaces:
@@ -128,3 +123,19 @@ def with_breaks(source: Content, output: Content) -> Content:
             end = at + 1
         parts.append(part[end:] if isinstance(part, str) else part)
     return tidy(parts)
+
+
+def _positions(content: Content) -> Iterator[tuple[str | Tag, float]]:
+    """Each part with its position in the text, from 0 to 1; a line break counts as a space, other tags as nothing."""
+    total, place = _length(content), 0
+    for part in content:
+        yield part, place / total
+        place += _size(part)
+
+
+def _length(content: Content) -> int:
+    return max(sum(map(_size, content)), 1)
+
+
+def _size(part: str | Tag) -> int:
+    return len(part) if isinstance(part, str) else int(part.role is Role.BREAK)

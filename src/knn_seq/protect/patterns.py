@@ -25,7 +25,9 @@ PATTERNS = {
 }
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _NAME_ONLY = re.compile(r"<[A-Za-z][\w:.-]*>")
-_UNNUMBERED = re.compile(r"%(?!\(|\d+\$|<|%)[^\s\w%]*[\d.*]*[a-zA-Z]+$")  # their arguments come in the order of the text
+_UNNUMBERED = re.compile(
+    r"%(?!\(|\d+\$|<|%)[^\s\w%]*[\d.*]*[a-zA-Z]+$"
+)  # their arguments come in the order of the text
 _NAME = re.compile(r"</?([A-Za-z][\w:.-]*)")
 
 
@@ -42,7 +44,9 @@ class Finder:
             try:
                 empty = re.compile(pattern).match("")
             except re.error as error:
-                raise InvalidSetting(f"The placeholder pattern '{pattern}' is no regular expression: {error}.") from None
+                raise InvalidSetting(
+                    f"The placeholder pattern '{pattern}' is no regular expression: {error}."
+                ) from None
             if empty:
                 raise InvalidSetting(f"The placeholder pattern '{pattern}' fits an empty text: make it more exact.")
         every = [*(f"(?:{pattern})" for pattern in patterns), *(f"(?:{pattern})" for pattern in PATTERNS.values())]

@@ -53,7 +53,9 @@ def place_tags(source: Content, output: Content, inner: Mapping[int, str], split
     for node in roots:
         _place(node, words, positions, target, inner, split)
     parts: list[str | Tag] = []
-    _write(roots, 0, len(target.tokens), target.tokens, any(tag.in_order for tag in tags_of(source, Role.DIVIDER)), parts)
+    _write(
+        roots, 0, len(target.tokens), target.tokens, any(tag.in_order for tag in tags_of(source, Role.DIVIDER)), parts
+    )
     return tidy(parts)
 
 

@@ -96,7 +96,7 @@ class Protector:
             )
             results.append(
                 Protected(
-                    tidy(parts),
+                    tidy(part.raw if isinstance(part, Tag) and part.in_text else part for part in parts),
                     [text for line, _ in some for text in line.used],
                     any(line.repaired for line, _ in some),
                     sum(line.untranslated for line, _ in some),
@@ -153,7 +153,8 @@ class Protector:
         lines = _open(lines)
         outputs = self._translate([_shown(line.core) for line in lines])
         for line, output in zip(lines, outputs, strict=True):
-            content = self.kept(_without_breaks(line.core), _one_line(output))
+            same = output == _shown(line.core)  # then breaks and spaces are also where they were
+            content = line.core if same else self.kept(_without_breaks(line.core), _one_line(output))
             if content is not None:
                 line.result, line.used = content, [output]
             else:
@@ -172,6 +173,9 @@ class Protector:
         for line in lines:
             output = next(outputs)
             inner = {pair: next(outputs) for pair in _inner(line.core)}
+            if output == _plain(line.core, stand_ins):
+                line.result, line.used = line.core, [output]
+                continue
             words = self._with_words(line.core, _one_line(output), stand_ins)
             placed = None if words is None else place_tags(line.core, words, inner, self.finder.split)
             if placed is not None and self._is_kept(line.core, placed):

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-
 class ExactMatches:
     """Finds stored targets by their complete source.  The table is made when it is first asked.
 
