@@ -2,8 +2,8 @@
 
     python benchmarks/placeholders.py --into docs/files.md
 
-Downloads a few Debian packages with apt (no root needed, some 40 MB) and takes from their catalogs 2,000 messages with a
-placeholder whose translation by people has the same ones.
+Downloads a few Debian packages with apt (no root needed, some 40 MB) and takes from their catalogs 2,000 messages with
+a placeholder whose translation by people has the same ones.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from knn_seq.metrics.bleu import bleu
 from knn_seq.protect import Finder, Protector, join
 from knn_seq.protect.content import Role, tags_of
 
-PACKAGES = (
-    "apt aptitude-common bash coreutils dnf-data dpkg evince-common file-roller filezilla-common findutils firewalld "
-    "flatpak gawk gedit-common gettext gnome-software-common gnupg1-l10n"
-).split()
+PACKAGES = """
+    apt aptitude-common bash coreutils dnf-data dpkg evince-common file-roller filezilla-common findutils firewalld
+    flatpak gawk gedit-common gettext gnome-software-common gnupg1-l10n
+""".split()  # noqa: SIM905
 STRINGS, SEED = 2000, 20
 WORDS = (4, 40)
 
@@ -77,8 +77,8 @@ def main() -> None:
     kinds = Counter(tag.role for source in sources for tag in tags_of(Finder().split(source)))
     markup = sum(count for role, count in kinds.items() if role is not Role.WORD)
     title = (
-        f"{len(sources):,} messages of {len(PACKAGES)} packages with {kinds[Role.WORD]:,} placeholders and {markup:,} tags; "
-        "greedy, the model alone."
+        f"{len(sources):,} messages of {len(PACKAGES)} packages with {kinds[Role.WORD]:,} placeholders and {markup:,} "
+        "tags; greedy, the model alone."
     )
     head = ("", "all placeholders kept", "BLEU", "repaired", "CPU time")
     write_figures(arguments.into, {"placeholders": f"{title}\n\n{markdown(head, rows)}"})

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from knn_seq.documents import Filled
 from knn_seq.documents.opening import require_known_format
-from knn_seq.errors import KnnSeqError, InvalidSetting
+from knn_seq.errors import InvalidSetting, KnnSeqError
 
 PACKAGES = ("libxml2-doc", "xorg-docs", "kcharselect", "kcalc", "debian-faq", "adduser", "reportbug")
 FIXTURES = Path(__file__).parent / "fixtures"

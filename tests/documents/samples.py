@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """A file of every format, as small as shows what the format can."""
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ HTML = """<!DOCTYPE html>
 <body class='x'  data-a="<b>"><h1>T&iacute;tulo</h1><!-- nota <p> -->
 <p>Clique em <b>o <i title="dica &quot;boa&quot;">bot&#227;o</i></b> azul<br>agora. Depois use <code>ls -l</code>
 e veja a <img src=a.png alt='Uma figura'> figura.&nbsp;<b>Uma frase. Outra frase.</b></p>
-<ul><li>Item sem fim<li translate=no>Nada<li>Outro <span translate="no">XYZ</span> item</ul><pre>texto  puro</pre>
+<ul><li>Item sem fim<li translate=no>Nada</li><li>Outro <span translate="no">XYZ</span> item</ul><pre>texto  puro</pre>
 <p>1 < 2 & 3 > 2</body></html>"""
 DOCBOOK = """<?xml version="1.0" encoding="utf-8"?>\r
 <!DOCTYPE book PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN" "http://x/docbookx.dtd" [<!ENTITY app "Programa">]>

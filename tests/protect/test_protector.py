@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 
 import pytest
@@ -13,10 +14,11 @@ from knn_seq.errors import InvalidSetting
 from knn_seq.protect import Finder, Protector, Role, Tag, join
 from knn_seq.protect.content import paired, same_tags, tags_of
 
-PLACEHOLDERS = (
+PLACEHOLDERS = re.split(
+    " ",
     "%s %d %(name)s %1$s %% %-10.2f %1 {0} {} {{x}} {name:>3} ${x} $HOME &amp; &#160; [X12X] @VERSION@ \\n "
-    "https://example.org/a?b=1 www.example.org someone@example.org <br/> <img src='a.png'>"
-).split(" ")
+    "https://example.org/a?b=1 www.example.org someone@example.org <br/> <img/>",
+)
 PAIRS = [("<b>", "</b>"), ("<a href='x'>", "</a>"), ("<span class='k'>", "</span>"), ("<i>", "</i>")]
 WORDS = [
     "casa",
@@ -93,9 +95,8 @@ def test_every_placeholder_is_there_as_often_as_in_the_source(mischief, source, 
     [result] = protector.translate([(source,)])
     finder, output = Finder(), join(result.content)
     assert Counter(finder.find(output)) == Counter(finder.find(source))
-    assert not [tag for tag in tags_of(paired(finder.split(output)), Role.DIVIDER)] or tags_of(
-        paired(finder.split(source)), Role.DIVIDER
-    )
+    unpaired = [tags_of(paired(finder.split(text)), Role.DIVIDER) for text in (source, output)]
+    assert len(unpaired[1]) <= len(unpaired[0])
     in_order = [[tag.raw for tag in tags_of(finder.split(text)) if tag.in_order] for text in (source, output)]
     assert in_order[0] == in_order[1]
 
@@ -168,7 +169,7 @@ def test_an_output_that_has_everything_is_taken_as_it_is():
 
 def test_unnumbered_directives_of_printf_keep_their_order():
     [result] = Protector(lambda texts: [_reversed(text) for text in texts]).translate([("copiar %s para %d casas",)])
-    assert [raw for raw in Finder().find(join(result.content))] == ["%s", "%d"]
+    assert Finder().find(join(result.content)) == ["%s", "%d"]
 
 
 def _reversed(text):

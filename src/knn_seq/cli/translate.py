@@ -70,8 +70,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Translate chunk by chunk, so that endless input works."""
     from knn_seq.runtime.wording import count
 
-    if files := _files(arguments):
-        translate_files(arguments, files)
+    if names := _files(arguments):
+        translate_files(arguments, names)
         return
     require_lines(arguments)
     shown = _neighbours_shown(arguments)

@@ -15,7 +15,6 @@ from knn_seq.cli.searched import open_translator
 from knn_seq.errors import InvalidSetting, KnnSeqError, NotFound
 
 if TYPE_CHECKING:
-    from knn_seq.documents import Document
     from knn_seq.files import FileReport
 
 FOR_FILES = ("to_folder", "format", "exact_matches", "report", "placeholders", "document_options")

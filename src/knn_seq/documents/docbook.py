@@ -4,22 +4,23 @@ from collections.abc import Sequence
 
 from knn_seq.documents.base import DOCUMENT_FORMATS
 from knn_seq.documents.markup import Element, MarkupDocument
-from knn_seq.documents.tokens import Token, xml_tokens
+from knn_seq.documents.tokens import Token, names, xml_tokens
 
-INLINE = frozenset(
-    "abbrev acronym application citetitle database emphasis firstterm foreignphrase glossterm guibutton guiicon guilabel "
-    "guimenu guimenuitem guisubmenu hardware interface interfacename keycap keycode keycombo keysym link lineannotation "
-    "medialabel menuchoice mousebutton olink personname phrase productname quote remark subscript superscript token "
-    "trademark ulink wordasword".split()
+INLINE = names(
+    "abbrev acronym application citetitle database emphasis firstterm foreignphrase glossterm guibutton "
+    "guiicon guilabel guimenu guimenuitem guisubmenu hardware interface interfacename keycap keycode keycombo "
+    "keysym link lineannotation medialabel mousebutton olink personname phrase productname quote remark "
+    "subscript superscript token trademark ulink wordasword"
 )
-WORDS = frozenset(
-    "citation citerefentry classname code command computeroutput constant email envar errorcode exceptionname filename "
-    "function inlineequation literal markup menuchoice methodname option optional package parameter prompt property "
-    "replaceable returnvalue sgmltag structfield structname symbol systemitem type uri userinput varname xref".split()
+WORDS = names(
+    "citation citerefentry classname code command computeroutput constant email envar errorcode exceptionname "
+    "filename function inlineequation literal markup menuchoice methodname option optional package parameter "
+    "prompt property replaceable returnvalue sgmltag structfield structname symbol systemitem type uri "
+    "userinput varname xref"
 )
-POINTS = frozenset("anchor footnoteref indexterm inlinegraphic inlinemediaobject".split())
-HIDDEN = frozenset(
-    "address classsynopsis cmdsynopsis funcsynopsis literallayout programlisting releaseinfo screen screenco synopsis".split()
+POINTS = names("anchor footnoteref indexterm inlinegraphic inlinemediaobject")
+HIDDEN = names(
+    "address classsynopsis cmdsynopsis funcsynopsis literallayout programlisting releaseinfo screen screenco synopsis"
 )
 
 

@@ -26,7 +26,7 @@ _TEXT = re.compile(r"<w:t>([^<]*)</w:t>")
 class _Part(SplicedDocument):
     """The XML of a text of Word.
 
-    Runs with the same format are one text: when it changes, they are merged.  Others are divided by what is between them.
+    Runs with the same format are one text: when it changes, they are merged.  Others are divided by what is between.
     """
 
     encoding_errors = "xmlcharrefreplace"

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from knn_seq.documents.base import DOCUMENT_FORMATS
 from knn_seq.documents.encoding import Encoding, declared_in_html, decode
 from knn_seq.documents.markup import Element, MarkupDocument
-from knn_seq.documents.tokens import Token, html_tokens
+from knn_seq.documents.tokens import Token, html_tokens, names
 
-INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite del dfn em font i ins label mark q s small span strike strong sub sup time u".split()
+INLINE = names(
+    "a abbr acronym b bdi bdo big cite del dfn em font i ins label mark q s small span strike strong sub sup time u"
 )
-WORDS = frozenset("code data kbd math output samp svg tt var".split())
-POINTS = frozenset("br embed img input wbr".split())
-HIDDEN = frozenset("audio canvas iframe noscript object pre script style template textarea video".split())
+WORDS = names("code data kbd math output samp svg tt var")
+POINTS = names("br embed img input wbr")
+HIDDEN = names("audio canvas iframe noscript object pre script style template textarea video")
 
 
 @DOCUMENT_FORMATS.register("html")

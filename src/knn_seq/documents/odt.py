@@ -6,7 +6,7 @@ from knn_seq.documents.base import DOCUMENT_FORMATS
 from knn_seq.documents.markup import Element, MarkupDocument
 from knn_seq.documents.package import PackageDocument
 from knn_seq.documents.spliced import SplicedDocument
-from knn_seq.documents.tokens import Token
+from knn_seq.documents.tokens import Token, names
 
 PARAGRAPHS = frozenset({"text:p", "text:h"})
 INLINE = frozenset({"text:span", "text:a", "text:meta", "text:ruby", "text:ruby-base"})
@@ -38,13 +38,14 @@ class _Part(MarkupDocument):
 
 FIELDS = frozenset(
     f"text:{name}"
-    for name in (
-        "author-initials author-name bibliography-mark chapter character-count conditional-text creation-date creation-time "
-        "creator database-display date description drop-down editing-cycles expression file-name hidden-text image-count "
-        "initial-creator keywords measure modification-date modification-time object-count page-continuation page-count "
-        "page-number paragraph-count placeholder print-date printed-by sequence sequence-ref subject table-count "
-        "template-name time title user-defined user-field-get variable-get variable-set word-count"
-    ).split()
+    for name in names(
+        "author-initials author-name bibliography-mark chapter character-count conditional-text creation-date "
+        "creation-time creator database-display date description drop-down editing-cycles expression file-name "
+        "hidden-text image-count initial-creator keywords measure modification-date modification-time "
+        "object-count page-continuation page-count page-number paragraph-count placeholder print-date printed-by "
+        "sequence sequence-ref subject table-count template-name time title user-defined user-field-get "
+        "variable-get variable-set word-count"
+    )
 )
 
 

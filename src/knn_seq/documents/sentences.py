@@ -18,7 +18,7 @@ def sentence_starts(text: str, language: str | None) -> list[int]:
         import sentencex
     except ImportError as error:
         raise MissingLibrary(
-            "Sentences are found by the library sentencex, which is not installed: run `pip install knn-seq[documents]`."
+            "The library sentencex, which finds sentences, is missing: pip install knn-seq[documents]."
         ) from error
     code = (language or "en").replace("-", "_").split("_")[0].lower()
     parts: list[str] = sentencex.segment(code, text)

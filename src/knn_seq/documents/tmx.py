@@ -76,7 +76,7 @@ class TmxDocument(BilingualDocument):
         self, tokens: Sequence[Token], variants: Sequence[tuple[int, int]], language: str
     ) -> tuple[int, int] | None:
         """The variant of a language, or else of another region's."""
-        spoken = {}
+        spoken: dict[str, tuple[int, int]] = {}
         for first, last in variants:
             named = tokens[first].attributes.get("xml:lang") or tokens[first].attributes.get("lang") or ""
             spoken.setdefault(named.lower().replace("_", "-"), (first, last))

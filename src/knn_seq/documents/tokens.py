@@ -17,6 +17,11 @@ LONGEST_ENTITY = 10_000  # characters of the text that an entity stands for
 _EMPTY = re.compile(r"/\s*>$")
 
 
+def names(text: str) -> frozenset[str]:
+    """The names of elements, written with spaces between them."""
+    return frozenset(text.split())
+
+
 class Token(NamedTuple):
     """A piece of markup or of text."""
 
@@ -45,7 +50,7 @@ def xml_tokens(text: str, name: str, entities: bool = False) -> list[Token]:
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
     depth = 0
 
-    def add(kind: str, element: str = "", read: str = "", attributes: Mapping[str, str | None] = {}) -> None:  # noqa: B006
+    def add(kind: str, element: str = "", read: str = "", attributes: Mapping[str, str | None] = {}) -> None:
         events.append((parser.CurrentByteIndex, kind, element, read, attributes))
 
     def opened(element: str, attributes: dict[str, str]) -> None:
@@ -89,7 +94,7 @@ class _Entities:
         self._values: dict[str, str] = {}
 
     def declare(
-        self, entity: str, parameter: bool, value: str | None, base: str, system: str | None, *_: object
+        self, entity: str, parameter: bool, value: str | None, base: str | None, system: str, *_: object
     ) -> None:
         """Take note of one; a `DamagedFile` if it is not allowed."""
         if not self._allowed or (value is None and not parameter):

@@ -23,7 +23,7 @@ PATTERNS = {
     "label": r"\[[A-Z]+[0-9]+[A-Z]*\]|@[A-Z][A-Z0-9_]+@|__\w+?__",
     "escape": r"\\[nrtabfv0\\\"']|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}",
 }
-VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 _NAME_ONLY = re.compile(r"<[A-Za-z][\w:.-]*>")
 _UNNUMBERED = re.compile(
     r"%(?!\(|\d+\$|<|%)[^\s\w%]*[\d.*]*[a-zA-Z]+$"

@@ -161,7 +161,7 @@ class Protector:
                 line.repaired = True
 
     def _without_markup(self, lines: list[_Line], stand_ins: bool) -> None:
-        """Translate without markup; if asked for, with stand-ins for placeholders of the text as well as of the file."""
+        """Translate without markup, with stand-ins for the file's placeholders, and if asked for, for the text's."""
         if stand_ins:
             lines = [line for line in lines if tags_of(line.core, Role.WORD)]
         else:  # without markup a line was translated just so before
@@ -186,7 +186,7 @@ class Protector:
     def _with_words(self, source: Content, output: str, stand_ins: bool) -> Content | None:
         """The output with the source's placeholders for their stand-ins; None if it does not have each once."""
         words = tags_of(source, Role.WORD)
-        shown = {raw: tag for raw, tag in _stand_ins(words, stand_ins)}
+        shown = dict(_stand_ins(words, stand_ins))
         parts: list[str | Tag] = []
         pattern = "|".join(rf"(?<!\w){re.escape(raw)}(?!\w)" for raw in shown) or r"(?!)"
         end = 0
