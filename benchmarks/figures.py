@@ -55,6 +55,7 @@ FIGURES = {
     "subset-engines": Figure("docs/subset.md", "subset_engines.py"),
     "combiners": Figure("docs/combiners.md", "combiners.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
     "pruning": Figure("docs/pruning.md", "pruning.py"),
+    "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py"),
     "build-engines": Figure("docs/cluster.md", "build_engines.py"),

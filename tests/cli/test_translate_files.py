@@ -52,9 +52,11 @@ def test_one_file_goes_to_standard_output(memory, tmp_path, knn_seq, monkeypatch
 
 
 def test_a_datastore_translates_files(knn_seq, number_store, tmp_path):
-    source, target = number_store.texts[3]
+    source, _ = number_store.texts[3]
     (tmp_path / "in.json").write_text(json.dumps({"a": f"{source} x"}))
-    code, _, err = knn_seq("translate", number_store.path, tmp_path / "in.json", "--output", tmp_path / "out.json", "-q")
+    code, _, err = knn_seq(
+        "translate", number_store.path, tmp_path / "in.json", "--output", tmp_path / "out.json", "-q"
+    )
     assert (code, err) == (0, "")
     assert set(json.loads((tmp_path / "out.json").read_text())) == {"a"}
 

@@ -176,7 +176,14 @@ def test_whatever_text_is_in_xml_it_comes_out_as_it_is(format, text):
         assert unchanged(document) == data
     again = DOCUMENT_FORMATS.get(format)(upper(document), "again", options)
     before, after = (
-        [letter for s in d.segments for p in s.content if isinstance(p, str) for letter in p.upper() if letter.isalpha()]
+        [
+            letter
+            for s in d.segments
+            for p in s.content
+            if isinstance(p, str)
+            for letter in p.upper()
+            if letter.isalpha()
+        ]
         for d in (document, again)
     )
     assert after == before

@@ -85,7 +85,7 @@ def test_a_page_keeps_its_markup(translator, tmp_path):
     assert "**Save**" in text
     assert "`git push`" in text
     assert "http://x.org/a" in text
-    assert [segment.origin for segment in report.segments][0] == "exact"
+    assert report.segments[0].origin == "exact"
 
 
 def test_without_exact_matches_and_neighbours_the_model_writes_all(translator, tmp_path):
@@ -108,7 +108,9 @@ def test_neighbours_that_decide_are_told_of(translator, tmp_path):
 def test_the_same_text_is_translated_once(translator, tmp_path, monkeypatch):
     asked = []
     translate = translator.translate
-    monkeypatch.setattr(translator, "translate", lambda texts, **options: asked.extend(texts) or translate(texts, **options))
+    monkeypatch.setattr(
+        translator, "translate", lambda texts, **options: asked.extend(texts) or translate(texts, **options)
+    )
     (tmp_path / "in.json").write_text(json.dumps(["Uma casa azul", "Uma casa azul", "Outra casa"]))
     translate_file(translator, tmp_path / "in.json", tmp_path / "out.json")
     assert asked == ["Uma casa azul", "Outra casa"]
@@ -136,7 +138,8 @@ def test_an_output_that_cannot_be_written_is_one_sentence(translator, tmp_path):
 
 def test_languages_of_a_translation_memory_come_from_the_model(translator, tmp_path):
     (tmp_path / "a.tmx").write_text(
-        '<tmx version="1.4"><header srclang="*all*"/><body><tu><tuv xml:lang="pt"><seg>Salvar</seg></tuv></tu></body></tmx>'
+        '<tmx version="1.4"><header srclang="*all*"/><body>'
+        '<tu><tuv xml:lang="pt"><seg>Salvar</seg></tuv></tu></body></tmx>'
     )
     translate_file(translator, tmp_path / "a.tmx", tmp_path / "b.tmx")
     assert '<tuv xml:lang="en" creationid="knn-seq">' in (tmp_path / "b.tmx").read_text()

@@ -11,7 +11,7 @@ from knn_seq.documents.base import Filled, Segment
 from knn_seq.documents.blocks import Block
 from knn_seq.documents.encoding import Encoding, declared_in_xml, decode
 from knn_seq.documents.spliced import SplicedDocument
-from knn_seq.documents.tokens import Token
+from knn_seq.documents.tokens import Token, escaped
 from knn_seq.protect import Content, Role, join
 
 
@@ -31,7 +31,7 @@ class BilingualDocument(SplicedDocument):
         return False  # a unit has no translation before it is filled
 
     def _escaped(self, text: str, segment: Segment) -> str:
-        return escape(text, quote=False)
+        return escaped(text)
 
     def _content(self, tokens: Sequence[Token], first: int, last: int) -> Content:
         """The text between two tokens with its inline elements."""

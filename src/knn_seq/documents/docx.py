@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from html import escape
 
 from knn_seq.documents.base import DOCUMENT_FORMATS, Filled, Segment
 from knn_seq.documents.blocks import Block
@@ -10,7 +9,7 @@ from knn_seq.documents.encoding import Encoding, declared_in_xml, decode
 from knn_seq.documents.package import PackageDocument
 from knn_seq.documents.spliced import SplicedDocument
 from knn_seq.documents.text import SOURCE_LANG
-from knn_seq.documents.tokens import Token, xml_tokens
+from knn_seq.documents.tokens import Token, escaped, xml_tokens
 from knn_seq.protect import Role
 
 PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
@@ -65,7 +64,7 @@ class _Part(SplicedDocument):
         return match[0] if match else ""
 
     def _escaped(self, text: str, segment: Segment) -> str:
-        return escape(text, quote=False)
+        return escaped(text)
 
     def filled(self, translations: Sequence[Filled | None]) -> bytes:
         """The part; texts that begin or end with a space say that it counts."""

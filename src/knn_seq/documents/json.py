@@ -10,6 +10,7 @@ from knn_seq.errors import DamagedFile
 NO_TEXT = ("@", "$")  # keys that begin so describe others
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a letter, which nobody can translate
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -45,7 +46,7 @@ class JsonDocument(SplicedDocument):
             elif token.startswith('"'):
                 value = json.loads(token)
                 hidden = any(isinstance(part, str) and part.startswith(NO_TEXT) for part in path)
-                if _LETTER.search(value) and not hidden:
+                if _LETTER.search(value) and not hidden and not _SURROGATE.search(value):
                     key = ".".join(map(str, path))
                     segments.append(Segment((value,), key, start=match.start() + 1, end=match.end() - 1))
         return segments

@@ -29,6 +29,7 @@ _INLINE = re.compile(
     r"|(?P<emphasis>\*+|_+|~~)",
     re.DOTALL,
 )
+_SPECIAL = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)")
 _BLOCK_START = re.compile(
     r"(?:#{1,6}(?=\s|$)|[-+*](?=\s|$)|\d{1,9}(?=[.)](?:\s|$))|>|~{3}|`{3}|={1,}\s*$|-{2,}\s*$|\|)"
 )
@@ -133,26 +134,19 @@ class MarkdownDocument(SplicedDocument):
                 place += 1
 
     def _escaped(self, text: str, segment: Segment) -> str:
-        """Text in which no letter is markup; those that are none in the source either stay as they are."""
-        plain = set(self.text[segment.start : segment.end]) - {"\\"}
-        own = "".join(part for part in segment.content if isinstance(part, str))
+        """Text in which no letter is markup.  A letter that the source has as text, and does not escape, stays."""
+        raw = self.text[segment.start : segment.end]
+        plain = "".join(part for part in segment.content if isinstance(part, str))
 
         def escaped(match: re.Match[str]) -> str:
             letter = match[0]
-            return (
-                letter
-                if letter in own and letter in plain and f"\\{letter}" not in self._raw_of(segment)
-                else f"\\{letter}"
-            )
+            return letter if letter in plain and letter != "\\" and f"\\{letter}" not in raw else f"\\{letter}"
 
-        text = re.sub(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)", escaped, text)
+        text = _SPECIAL.sub(escaped, text)
         if segment.start in self._line_starts and (start := _BLOCK_START.match(text)):
             place = start.end() if start[0].isdigit() else 0
             text = f"{text[:place]}\\{text[place:]}"
         return text
-
-    def _raw_of(self, segment: Segment) -> str:
-        return self.text[segment.start : segment.end]
 
 
 def _marks(text: str, references: frozenset[str]) -> Iterator[_Mark]:

@@ -8,14 +8,14 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cached_property
-from html import escape, unescape
+from html import unescape
 
 from knn_seq.documents.base import Segment
 from knn_seq.documents.blocks import Block
 from knn_seq.documents.encoding import Encoding, declared_in_xml, decode
 from knn_seq.documents.spliced import SplicedDocument
 from knn_seq.documents.text import SOURCE_LANG
-from knn_seq.documents.tokens import Token, xml_tokens
+from knn_seq.documents.tokens import Token, escaped, xml_tokens
 from knn_seq.protect import Role
 
 ATTRIBUTE = "@"  # the first letter of an attribute's key
@@ -54,7 +54,7 @@ class MarkupDocument(SplicedDocument):
         return True
 
     def _escaped(self, text: str, segment: Segment) -> str:
-        return escape(text, quote=segment.key.startswith(ATTRIBUTE))
+        return escaped(text, quote=segment.key.startswith(ATTRIBUTE))
 
     def _find(self) -> list[Segment]:
         tokens = self._tokens()
@@ -118,6 +118,7 @@ class MarkupDocument(SplicedDocument):
             yield from block.segments(self._line(block.atoms[0].start), self.option_values["source_lang"])
 
     def _add_tag(self, block: Block, start: int, end: int, role: Role, name: str = "") -> None:
+        self._require_short(len(block.atoms), self._line(start))
         block.add_tag(self.text[start:end], role, start, name)
 
     def _close_empty(self, block: Block) -> None:

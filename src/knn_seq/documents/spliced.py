@@ -50,13 +50,7 @@ class SplicedDocument(Document):
             if filled is not None and not self._is_unchanged(segment, filled)
         ]
         self._starts = [segment.start for segment, _ in self._changed]
-        try:
-            return self.encoding.encode(self._between(0, len(self.text)), self.encoding_errors)
-        except UnicodeEncodeError:  # a letter that the file's own encoding lacks
-            return self._encoded_anew(self._between(0, len(self.text)))
-
-    def _encoded_anew(self, text: str) -> bytes:
-        return text.encode("utf-8")
+        return self.encoding.encode(self._between(0, len(self.text)), self.encoding_errors)
 
     def _written(self, segment: Segment, content: Content) -> str:
         return "".join(self._escaped(part, segment) if isinstance(part, str) else self._raw(part) for part in content)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from html import unescape
-from html.parser import HTMLParser
+from collections.abc import Iterator, Mapping
+from html import escape, unescape
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -14,12 +13,28 @@ from knn_seq.errors import DamagedFile
 DEEPEST = 500  # elements inside of each other
 LONGEST_ENTITY = 10_000  # characters of the text that an entity stands for
 
-_EMPTY = re.compile(r"/\s*>$")
+RAW_TEXT = frozenset({"script", "style"})  # nothing in them is markup
+
+_NO_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});?")
+_HTML_TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
+_HTML_REST = re.compile(r"(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>")
+_HTML_ATTRIBUTE = re.compile(r"([^\s=\"'/>]+)(?:\s*=\s*(\"[^\"]*\"|'[^']*'|[^\s\"'>]+))?")
 
 
 def names(text: str) -> frozenset[str]:
     """The names of elements, written with spaces between them."""
     return frozenset(text.split())
+
+
+def escaped(text: str, quote: bool = False) -> str:
+    """Text as it is written in XML and HTML, without the characters that have no place there.
+
+    Args:
+        text: The text.
+        quote: It stands in an attribute.
+    """
+    return escape(_NO_CHARACTER.sub("", text), quote)
 
 
 class Token(NamedTuple):
@@ -141,62 +156,57 @@ def _with_ends(
 
 
 def html_tokens(text: str) -> list[Token]:
-    """The tokens of an HTML page, which need not be valid."""
-    parser = _HtmlPlaces(text)
-    parser.feed(text)
-    parser.close()
-    return parser.tokens()
+    """The tokens of an HTML page, which need not be valid; each letter is looked at a fixed number of times."""
+    tokens: list[Token] = []
+    place = 0
+    while place < len(text):
+        start = text.find("<", place)
+        start = len(text) if start < 0 else start
+        tokens += _html_text(text, place, start)
+        if start == len(text):
+            break
+        token = _html_markup(text, start)
+        if token is None:  # no markup, but a "less than"
+            tokens.append(Token("text", start, start + 1, text="<"))
+            place = start + 1
+            continue
+        tokens.append(token)
+        place = token.end
+        if token.kind == "open" and token.name in RAW_TEXT:
+            closing = re.compile(rf"</{token.name}(?=[\s/>])", re.IGNORECASE).search(text, place)
+            end = closing.start() if closing else len(text)
+            tokens += [Token("other", place, end)] if end > place else []
+            place = end
+    return tokens
 
 
-class _HtmlPlaces(HTMLParser):
-    """Writes down which events there are, and where."""
+def _html_text(text: str, start: int, end: int) -> Iterator[Token]:
+    for match in _ENTITY.finditer(text, start, end):
+        if match.start() > start:
+            yield Token("text", start, match.start(), text=text[start : match.start()])
+        yield Token("text", *match.span(), text=unescape(match[0]))
+        start = match.end()
+    if end > start:
+        yield Token("text", start, end, text=text[start:end])
 
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self._text = text
-        self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
-        self._events: list[tuple[int, str, str, str, Mapping[str, str | None]]] = []
 
-    def _add(
-        self, kind: str, name: str = "", read: str = "", attributes: Iterable[tuple[str, str | None]] = ()
-    ) -> None:
-        line, column = self.getpos()
-        self._events.append((self._lines[line - 1] + column, kind, name, read, dict(attributes)))
-
-    def tokens(self) -> list[Token]:
-        """The tokens with their ends."""
-        made = []
-        for number, (start, kind, name, read, attributes) in enumerate(self._events):
-            end = self._events[number + 1][0] if number + 1 < len(self._events) else len(self._text)
-            made.append(Token(kind, start, end, name, read, attributes))
-        return made
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("open", tag, "", attrs)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("open", tag, "", attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._add("close", tag)
-
-    def handle_data(self, data: str) -> None:
-        self._add("text", "", data)
-
-    def handle_entityref(self, name: str) -> None:
-        self._add("text", "", unescape(f"&{name};"))
-
-    def handle_charref(self, name: str) -> None:
-        self._add("text", "", unescape(f"&#{name};"))
-
-    def handle_comment(self, data: str) -> None:
-        self._add("other")
-
-    def handle_decl(self, decl: str) -> None:
-        self._add("other")
-
-    def handle_pi(self, data: str) -> None:
-        self._add("other")
-
-    def unknown_decl(self, data: str) -> None:
-        self._add("other")
+def _html_markup(text: str, start: int) -> Token | None:
+    """The tag, comment or declaration that begins with a "less than"; None if none does."""
+    if text.startswith("<!--", start):
+        end = text.find("-->", start + 4)
+        return Token("other", start, len(text) if end < 0 else end + 3)
+    end = text.find(">", start)
+    if end < 0:
+        return None
+    if text.startswith(("<!", "<?"), start):
+        return Token("other", start, end + 1)
+    tag = _HTML_TAG.match(text, start)
+    if tag is None:
+        return None
+    whole = _HTML_REST.match(text, tag.end())
+    end = whole.end() if whole else end + 1  # a quote that is never closed: up to where a tag may end
+    attributes = {
+        match[1].lower(): unescape(match[2].strip("\"'")) if match[2] else None
+        for match in _HTML_ATTRIBUTE.finditer(text, tag.end(), end - 1)
+    }
+    return Token("close" if tag[1] else "open", start, end, tag[2].lower(), attributes=attributes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
 IN_ORDER = "in order"
+DEEPEST = 50  # pairs of tags inside of each other
 
 
 class Role(Enum):
@@ -80,19 +82,25 @@ def tidy(parts: Iterable[str | Tag]) -> Content:
 def paired(content: Sequence[str | Tag]) -> Content:
     """The content with its opening and closing tags matched and numbered.
 
-    One without a partner, or whose pair would cross another, becomes a divider.
+    One without a partner, or whose pair would cross another or lie too deep, becomes a divider.
     """
     parts = list(content)
-    opened: list[int] = []
+    opened: list[tuple[str, int]] = []  # name and place
+    names: Counter[str] = Counter()
     partner: dict[int, int] = {}
     for place, part in enumerate(parts):
-        if isinstance(part, Tag) and part.role is Role.OPEN:
-            opened.append(place)
-        elif isinstance(part, Tag) and part.role is Role.CLOSE:
-            match = next((other for other in reversed(opened) if _named(parts[other]) == part.name), None)
-            if match is not None:
-                del opened[opened.index(match) :]
-                partner[match], partner[place] = place, match
+        if not isinstance(part, Tag):
+            continue
+        if part.role is Role.OPEN and len(opened) < DEEPEST:
+            opened.append((part.name, place))
+            names[part.name] += 1
+        elif part.role is Role.CLOSE and names[part.name]:
+            while True:  # what was opened since, and is not closed, has no partner
+                name, other = opened.pop()
+                names[name] -= 1
+                if name == part.name:
+                    break
+            partner[other], partner[place] = place, other
     for place, part in enumerate(parts):
         if isinstance(part, Tag) and part.role in (Role.OPEN, Role.CLOSE):
             if place in partner:
@@ -119,10 +127,6 @@ def well_nested(content: Content) -> bool:
         elif not opened or opened.pop() != tag.pair:
             return False
     return not opened
-
-
-def _named(part: str | Tag) -> str:
-    return part.name if isinstance(part, Tag) else ""
 
 
 def _identity(tag: Tag) -> tuple[str, str, int, int]:

@@ -12,7 +12,7 @@ from knn_seq.protect.content import IN_ORDER, Content, Role, Tag, tidy
 PATTERNS = {
     "markup": r"<(?:!--.*?--|/?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?)>",
     "url": r"(?:https?|ftp|file|mailto|git|ssh)://[^\s<>\"'{}|\\^`]*[^\s<>\"'{}|\\^`.,;:!?)\]]|www\.[\w-]+(?:\.[\w-]+)+(?:/[\w./?=&%#~+-]*[\w/=&%#~+-])?",
-    "e-mail": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "e-mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",
     "entity": r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});",
     "braces": r"\$?\{\{[^{}\n]*\}\}|[$#%@]?\{(?:[^{}\n]|\{[^{}\n]*\}){0,400}\}",
     "shell": r"\$\([\w.]+\)|\$[A-Za-z_]\w*\$?|\$\d",
@@ -20,7 +20,7 @@ PATTERNS = {
         r"%(?:\(\w+\)|\d+\$|<\w+>)?[-+#0']*(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?"
         r"(?:hh|h|ll|l|L|q|j|z|t|I64|I32)?[diouxXeEfFgGaAcCsSpn@](?![A-Za-z]{2})|%L?\d{1,2}|%%|%\w+%"
     ),
-    "label": r"\[[A-Z]+[0-9]+[A-Z]*\]|@[A-Z][A-Z0-9_]+@|__\w+?__",
+    "label": r"\[[A-Z]+[0-9]+[A-Z]*\]|@[A-Z][A-Z0-9_]+@|__\w{1,40}?__",
     "escape": r"\\[nrtabfv0\\\"']|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}",
 }
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
