@@ -17,6 +17,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from figures import markdown, write_figures
@@ -24,13 +25,15 @@ from it_text import END_OF_CONTEXT, catalogs, download
 
 from knn_seq import Translator
 from knn_seq.demo.run import MODEL
+from knn_seq.documents.sentences import sentence_starts
 from knn_seq.metrics.bleu import bleu
 from knn_seq.protect import Finder, Protector, join
 from knn_seq.protect.content import Role, tags_of
 
 PACKAGES = """
-    akregator apt aptitude-common ark bash coreutils dnf-data dpkg evince-common file-roller filezilla-common findutils firewalld
-    flatpak gawk gedit-common gettext gnome-software-common gnupg1-l10n konversation-data krusader
+    akregator apt aptitude-common ark bash coreutils dnf-data dpkg evince-common file-roller filezilla-common
+    findutils firewalld flatpak gawk gedit-common gettext gnome-software-common gnupg1-l10n konversation-data
+    krusader
 """.split()  # noqa: SIM905
 STRINGS, SEED = 2000, 20
 WORDS = (4, 40)
@@ -50,7 +53,8 @@ def main() -> None:
     repaired: list[bool] = []
 
     def protected(texts: list[str]) -> list[str]:
-        results = Protector(translator.translate).translate([(text,) for text in texts])
+        sentences = partial(sentence_starts, language="pt")
+        results = Protector(translator.translate, sentences=sentences).translate([(text,) for text in texts])
         repaired.extend(result.repaired for result in results)
         return [join(result.content) for result in results]
 

@@ -206,3 +206,19 @@ def test_tags_are_compared_with_their_order_and_nesting():
     assert same_tags(source, source)
     assert not same_tags(source, source[:-1])
     assert not same_tags(source, (source[2], "x", source[0], source[3]))
+
+
+def test_sentences_and_paragraphs_of_markup_are_translated_one_by_one():
+    asked = []
+
+    def translate(texts):
+        asked.extend(texts)
+        return [text.upper() for text in texts]
+
+    def starts(text):
+        return [place + 2 for place in range(len(text) - 2) if text[place : place + 2] == ". "]
+
+    source = "<qt><p>Um <b>dois</b>. Três.</p><p>Quatro %1</p></qt>"
+    [result] = Protector(translate, sentences=starts).translate([(source,)])
+    assert asked[:2] == ["Um <b>dois</b>.", "Três."]
+    assert join(result.content) == "<qt><p>UM <b>DOIS</b>. TRÊS.</p><p>QUATRO %1</p></qt>"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from knn_seq.protect.content import Content, Role, Tag, tags_of, tidy
 
+# Markup in a text that begins or ends a paragraph.
+BLOCK = re.compile("blockquote|body|br|center|dd|div|dl|dt|h[1-6]|hr|html|li|nl|ol|p|para|pre|qt|table|t[dhr]|ul")
 LEAST_WRAPPED = 40  # characters of a line that was wrapped because it was full
 
 _SPACE = re.compile(r"\s")
@@ -54,23 +56,27 @@ def mark_breaks(content: Content) -> Content:
     return tidy(parts)
 
 
-def separate_lines(content: Content) -> Iterator[tuple[Content, str]]:
-    """What stands between line breaks that end a line, each with the break behind it; the last has none."""
+def separate_lines(content: Content) -> Iterator[tuple[Content, Content]]:
+    """What stands between the ends of lines and markup that ends a line, each with that behind it."""
     line: list[str | Tag] = []
     for part in content:
         if isinstance(part, Tag):
-            line.append(part)
+            if part.in_text and BLOCK.fullmatch(part.name):
+                yield tidy(line), (part,)
+                line = []
+            else:
+                line.append(part)
             continue
         for piece in re.split(r"(\s*\n\s*)", part):
             if "\n" in piece:
-                yield tidy(line), piece
+                yield tidy(line), (piece,)
                 line = []
             else:
                 line.append(piece)
-    yield tidy(line), ""
+    yield tidy(line), ()
 
 
-def separate_sentences(content: Content, starts: Callable[[str], Sequence[int]]) -> Iterator[tuple[Content, str]]:
+def separate_sentences(content: Content, starts: Callable[[str], Sequence[int]]) -> Iterator[tuple[Content, Content]]:
     """The sentences of a line outside of pairs of tags, each with the space behind it.
 
     Args:
@@ -89,11 +95,11 @@ def separate_sentences(content: Content, starts: Callable[[str], Sequence[int]])
             done = 0
             for cut in sorted(place + 1 + at for at in range(len(part)) if place + 1 + at in cuts and depth == 0):
                 sentence.append(part[done : cut - place].rstrip())
-                yield tidy(sentence), part[len(part[: cut - place].rstrip()) : cut - place]
+                yield tidy(sentence), (part[len(part[: cut - place].rstrip()) : cut - place],)
                 sentence, done = [], cut - place
             sentence.append(part[done:])
         place += len(text)
-    yield tidy(sentence), ""
+    yield tidy(sentence), ()
 
 
 def with_breaks(source: Content, output: Content) -> Content:

@@ -90,5 +90,5 @@ def _tag(raw: str) -> Tag:
             return Tag(raw, Role.POINT)
         return Tag(raw, Role.WORD, IN_ORDER if _UNNUMBERED.match(raw) else "")
     if raw.endswith("/>") or name[1].lower() in VOID:
-        return Tag(raw, Role.POINT)
+        return Tag(raw, Role.POINT, name[1].lower())
     return Tag(raw, Role.CLOSE if raw.startswith("</") else Role.OPEN, name[1].lower())

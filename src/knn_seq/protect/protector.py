@@ -75,9 +75,9 @@ class Protector:
         """Translate texts with tags."""
         lines = [
             [
-                (self._line(sentence), space + (end if last else ""))
-                for line, end in separate_lines(self.found(content))
-                for sentence, space, last in self._sentences_of(line)
+                (line, end)
+                for text, end in separate_lines(self.found(content))
+                for line, end in self._sentences_of(self._line(text), end)
             ]
             for content in contents
         ]
@@ -92,7 +92,7 @@ class Protector:
         results = []
         for some in lines:
             parts = chain.from_iterable(
-                (*line.before, *with_breaks(line.core, line.result or ()), *line.behind, end) for line, end in some
+                (*line.before, *with_breaks(line.core, line.result or ()), *line.behind, *end) for line, end in some
             )
             results.append(
                 Protected(
@@ -121,11 +121,19 @@ class Protector:
         in_order = ([tag.raw for tag in tags_of(side) if tag.in_order] for side in (known, found))
         return found if first == second and next(in_order) == next(in_order) else None
 
-    def _sentences_of(self, line: Content) -> Iterator[tuple[Content, str, bool]]:
-        """The sentences of a line, the space behind each, and whether it is the last one."""
-        found = list(separate_sentences(paired(line), self._sentences))
-        for number, (sentence, space) in enumerate(found, 1):
-            yield sentence, space, number == len(found)
+    def _sentences_of(self, line: _Line, end: Content) -> Iterator[tuple[_Line, Content]]:
+        """The sentences of a line, each with what is behind it."""
+        found = list(separate_sentences(line.core, self._sentences))
+        if len(found) == 1:
+            yield line, end
+            return
+        for number, (sentence, space) in enumerate(found):
+            made = self._line(sentence)
+            if number == 0:
+                made.before = (*line.before, *made.before)
+            if number == len(found) - 1:
+                made.behind, space = (*made.behind, *line.behind), end
+            yield made, space
 
     def _line(self, line: Content) -> _Line:
         """Spaces at both ends, and pairs of tags around everything, are none of the model's business."""
