@@ -111,7 +111,8 @@ def messages(cache: Path, count: int) -> list[tuple[str, str]]:
                 fit = WORDS[0] <= len(portuguese.split()) <= WORDS[1] and english != portuguese
                 if fit and finder.find(portuguese) and is_kept(portuguese, english):
                     found.setdefault(portuguese, english)
-    marked, plain = [], []
+    marked: list[tuple[str, str]] = []
+    plain: list[tuple[str, str]] = []
     for source, target in sorted(found.items()):
         roles = {tag.role for tag in tags_of(finder.split(source))}
         (marked if roles - {Role.WORD} else plain).append((source, target))
