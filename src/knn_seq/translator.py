@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
@@ -85,6 +84,7 @@ class Translator:
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
         self._owns_store, self._closed = self.store is not store, False
+        self._exact: ExactMatches | None = None  # made when a file is first translated
         if isinstance(self.store, TranslationMemory) and given.get("temperature") is None:
             self._measure_memory(given.get("combiner"))
 
@@ -220,10 +220,13 @@ class Translator:
             self.decoder.use_combiner(each.settings, each.combiner, each.skip.network)
         return trained
 
-    @cached_property
+    @property
     def exact_matches(self) -> ExactMatches:
         """The targets that the searched sentence pairs have for a complete source."""
-        return ExactMatches(self.store.texts)
+        texts, deleted = self.store.texts, getattr(self.store, "deleted", ())
+        if self._exact is None or self._exact.texts is not texts or len(self._exact.deleted) != len(deleted):
+            self._exact = ExactMatches(texts, deleted)
+        return self._exact
 
     def close(self) -> None:
         """Let go of indexes and files; a datastore or a model that was given stays as it is."""

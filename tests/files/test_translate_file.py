@@ -152,6 +152,7 @@ def test_exact_matches_take_the_most_frequent_target_then_the_last():
     assert found.target("Salvar") == "Save"
     assert found.target("salvar") is None
     assert ExactMatches([("a", "x"), ("a", "y")]).target("a") == "y"
+    assert ExactMatches([("a", "x"), ("a", "y")], deleted=[1]).target("a") == "x"
     growing = [("a", "x")]
     found = ExactMatches(growing)
     assert found.target("b") is None
