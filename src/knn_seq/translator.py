@@ -23,6 +23,7 @@ from knn_seq.models import Hypothesis, Model, Source, StepHook, as_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import BuildSettings, DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
+from knn_seq.storage.exact_matches import ExactMatches
 from knn_seq.storage.translation_memory import TranslationMemory
 from knn_seq.train import Training, examples_for, store_combiner, train
 from knn_seq.train.general import general_sentences
@@ -96,6 +97,7 @@ class Translator:
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
         self._owns_store, self._closed = not isinstance(store, Datastore), False
+        self._exact: ExactMatches | None = None  # made when a file is first translated
         if isinstance(self.store, TranslationMemory) and given.get("temperature") is None:
             self._measure_memory(given.get("combiner"))
 
@@ -264,6 +266,15 @@ class Translator:
             raise KnnSeqError("A translation memory is searched as it is: add sentence pairs to a datastore.")
         with self._lock:
             return Datastore(self.store.path).add(pairs, self.model, **{**options, "update": update})
+
+    @property
+    def exact_matches(self) -> ExactMatches:
+        """The targets that the searched sentence pairs have for a complete source."""
+        self.decoder.refresh()
+        texts, deleted = self.store.texts, getattr(self.store, "deleted", ())
+        if self._exact is None or self._exact.texts is not texts or len(self._exact.deleted) != len(deleted):
+            self._exact = ExactMatches(texts, deleted)
+        return self._exact
 
     def close(self) -> None:
         """Let go of indexes and files; a datastore or a model that was given stays as it is."""
