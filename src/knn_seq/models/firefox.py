@@ -98,12 +98,6 @@ class FirefoxModel(EncoderDecoderModel):
         """int8, as its file is, where that is fast: a batch gives exactly what its sentences give alone."""
         return "int8" if device.type == "cpu" and fast_int8() else "float32"
 
-    @property
-    def target_language(self) -> str | None:
-        """As its name says: "en" of firefox:pt-en."""
-        pair = re.fullmatch(r"firefox:\w+-(\w+)", self.settings.name)
-        return pair[1] if pair else super().target_language
-
     def _encoder_output(self, states: Tensor) -> EncoderOutput:
         return EncoderOutput(states)
 
