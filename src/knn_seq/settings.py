@@ -135,6 +135,9 @@ class SearchSettings:
     temperature: float = 100.0
     weight: float = 0.5  # interpolation weight: the largest λ that the combiner may give to neighbours; 0: model alone
     skip: str | None = None  # "learned": don't search where neighbours are unlikely to change anything; None: always
+    pointers: int | None = None  # don't search where so many neighbours continue what was written; None: search
+    pointer_agreement: float = 0.0  # the least share of these that must have the same token
+    clusters: bool = False  # entries with keys similar to those of pointers join them
     retriever_options: Mapping[str, Any] = field(default_factory=dict)  # those that the retriever declares
     combiner_options: Mapping[str, Any] = field(default_factory=dict)  # those that the combiner declares
     index_options: Mapping[str, Any] = field(default_factory=dict)  # those that the index declares, such as nprobe
@@ -152,6 +155,8 @@ class SearchSettings:
         )
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
         _require(self.skip in (None, *SKIP), f"skip must be {' or '.join(SKIP)}", self.skip)
+        _require(self.pointers is None or self.pointers >= 1, "pointers must be at least 1", self.pointers)
+        _require(0 <= self.pointer_agreement <= 1, "pointer-agreement must lie between 0 and 1", self.pointer_agreement)
         _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)
         _require(
             self.on_index_failure is None or self.on_index_failure in INDEX_FAILURE,
@@ -171,6 +176,9 @@ class SearchOptions(TypedDict, total=False):
     temperature: float | None
     weight: float | None
     skip: str | None
+    pointers: int | None
+    pointer_agreement: float | None
+    clusters: bool | None
     retriever_options: Mapping[str, Any] | None
     combiner_options: Mapping[str, Any] | None
     index_options: Mapping[str, Any] | None

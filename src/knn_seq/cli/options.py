@@ -8,6 +8,7 @@ from typing import Any
 
 from knn_seq.registry import parse_pairs
 
+POINTERS = 4  # that are enough
 COMBINERS = "fixed, distance, those that were trained (learned, adaptive, robust, kster)"
 
 
@@ -81,6 +82,20 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--weight", type=float, help="interpolation weight of neighbours, 0 to 1; 0 is the model alone")
     group.add_argument(
         "--skip", choices=("learned",), help="don't search where neighbours are unlikely to change anything"
+    )
+    group.add_argument(
+        "--pointers",
+        nargs="?",
+        type=int,
+        const=POINTERS,
+        metavar="N",
+        help=f"don't search where at least N neighbours (default {POINTERS}) continue what was written",
+    )
+    group.add_argument(
+        "--pointer-agreement", type=float, metavar="SHARE", help="of these that must have the same token (default 0)"
+    )
+    group.add_argument(
+        "--clusters", action="store_true", default=None, help="let entries with similar keys join the pointers"
     )
     group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
     group.add_argument("--retriever", help="full, subset, memory, or one of an installed package")

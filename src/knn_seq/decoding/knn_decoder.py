@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from knn_seq.combine import COMBINERS, Combiner, has_own_temperature
+from knn_seq.decoding.clusters import Clusters, open_clusters
 from knn_seq.decoding.outage import Outage
+from knn_seq.decoding.pointers import Pointers
+from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import SkipNetwork, open_skip
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.decoding.stored_settings import PARTS, stored_settings
+from knn_seq.errors import KnnSeqError
 from knn_seq.models import Model, Source
 from knn_seq.retrieve import RETRIEVERS, Retriever
 from knn_seq.runtime.stopwatch import Stopwatch
@@ -39,6 +43,7 @@ class KnnDecoder:
         self._retrievers: dict[str, Retriever] = {}
         self._combiners: dict[str, Combiner] = {}
         self._skips: dict[str, SkipNetwork] = {}
+        self._clusters: Clusters | None = None
         self._outages: defaultdict[str | None, Outage] = defaultdict(Outage)  # of the index of that name
 
     def settings(self, options: Mapping[str, Any] | None = None) -> SearchSettings:
@@ -78,9 +83,14 @@ class KnnDecoder:
         self._retrievers.clear()
         self._combiners.clear()
         self._skips.clear()
+        self._clusters = None
 
     def batch(
-        self, sources: Sequence[Source], settings: SearchSettings, stopwatch: Stopwatch | None = None
+        self,
+        sources: Sequence[Source],
+        settings: SearchSettings,
+        stopwatch: Stopwatch | None = None,
+        searches: Searches | None = None,
     ) -> KnnBatch | None:
         """What adds neighbours to the steps of a batch; None: the model decodes it alone.
 
@@ -88,6 +98,7 @@ class KnnDecoder:
             sources: The sentences.
             settings: How neighbours are found and how much they count.
             stopwatch: Told what searching and combining take.
+            searches: Told how many rows wanted neighbours, and how many were searched.
         """
         if not settings.weight:
             return None
@@ -96,7 +107,15 @@ class KnnDecoder:
         if retriever is None:
             return None
         skip = self._skip(settings) if settings.skip else None
-        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skip)
+        pointers = self._pointers(settings) if settings.pointers else None
+        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skip, pointers, searches)
+
+    def _pointers(self, settings: SearchSettings) -> Pointers:
+        if not isinstance(self.store, DatastoreFolder):
+            raise KnnSeqError("A translation memory has no pointers: leave --pointers out, or build a datastore.")
+        if settings.clusters and self._clusters is None:
+            self._clusters = open_clusters(self.store)
+        return Pointers(self.store, settings, self._clusters if settings.clusters else None)
 
     def _skip(self, settings: SearchSettings) -> SkipNetwork:
         key = _combiner_key(settings)

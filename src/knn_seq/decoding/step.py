@@ -9,6 +9,8 @@ from torch import Tensor
 
 from knn_seq.combine import Combiner, CombinerInputs, mix_vocabulary
 from knn_seq.decoding.outage import Outage
+from knn_seq.decoding.pointers import Pointers
+from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import SkipNetwork
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, Step
@@ -28,6 +30,8 @@ class KnnBatch:
         stopwatch: Told what searching and combining take.
         outage: What is known of the index from earlier batches.
         skip: Says which rows need no search; None: all are searched.
+        pointers: Give neighbours without a search where they can; None: all are searched.
+        searches: Told how many rows wanted neighbours, and how many were searched.
     """
 
     def __init__(
@@ -39,9 +43,12 @@ class KnnBatch:
         stopwatch: Stopwatch | None = None,
         outage: Outage | None = None,
         skip: SkipNetwork | None = None,
+        pointers: Pointers | None = None,
+        searches: Searches | None = None,
     ) -> None:
         self.retriever, self.combiner, self.settings = retriever, combiner, settings
         self.stopwatch, self.outage, self.skip = stopwatch or Stopwatch(), outage or Outage(), skip
+        self.pointers, self.searches = pointers, searches or Searches()
         self._may_repeat = not retriever.on_accelerator  # until all prefixes differ: then those they grow into do too
         with self.stopwatch.timing("search"):
             # In a tuple: what is prepared may be None, and None is no answer.
@@ -66,6 +73,7 @@ class KnnBatch:
             finished: Rows that are complete, (rows,) bool.
         """
         unfinished = None if finished is None else ~finished
+        self.searches.wanted += len(queries) if unfinished is None else int(unfinished.sum())
         if self.skip is None:
             return unfinished
         needed = self.skip.needed(queries, log_probs.amax(dim=1))
@@ -82,7 +90,17 @@ class KnnBatch:
             rows: Those that are searched, (rows,) bool; None: all.
             prefixes: The tokens before each row, (rows, t): equal ones have equal queries, which are searched once.
         """
+        if self.pointers is None or prefixes is None:
+            return self._searched(queries, sentences, rows, prefixes)
+        followed = self.pointers.follow(queries, sentences, prefixes)
+        left = ~followed.rows if rows is None else rows & ~followed.rows
+        found = self._searched(queries, sentences, left, prefixes).replaced(followed.rows, followed.neighbours)
+        self.pointers.remember(sentences, prefixes, found, followed)
+        return found
+
+    def _searched(self, queries: Tensor, sentences: Tensor, rows: Tensor | None, prefixes: Tensor | None) -> Neighbours:
         nothing = Neighbours.none(len(queries), self.settings.k, queries.device)
+        self.searches.made += len(queries) if rows is None else int(rows.sum())
         if not self.prepared or (rows is not None and not rows.any()):
             return nothing
         if rows is None:

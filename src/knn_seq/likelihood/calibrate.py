@@ -51,7 +51,7 @@ def calibrate(
         Fields of `SearchSettings`; none if no token has neighbours.
     """
     references = held_out(decoder, sentences)
-    asked = replace(settings, k=max(k_choices), weight=1.0, skip=None)
+    asked = replace(settings, k=max(k_choices), weight=1.0, skip=None, pointers=None)
     made = predict(decoder, references, [asked], label="defaults")
     if not made:
         return {}
