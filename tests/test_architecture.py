@@ -39,6 +39,7 @@ ORDER = [
     "translator",
     "explain",
     "tune",
+    "language",
     "evaluate",
     "demo",
     "fairseq",

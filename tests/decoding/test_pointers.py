@@ -31,10 +31,10 @@ SENTENCES, PHRASES = 90, 6
 LENGTH = 12
 SETTINGS = {"k": 6, "temperature": 20.0, "weight": 0.9, "combiner": "fixed", "max_length": LENGTH}
 RULES = {
-    "one": {"pointers": 1},
-    "three": {"pointers": 3},
+    "one": {"pointers": 1, "pointer_agreement": 0.0},
+    "three": {"pointers": 3, "pointer_agreement": 0.0},
     "agreeing": {"pointers": 2, "pointer_agreement": 0.7},
-    "clusters": {"pointers": 2, "clusters": True},
+    "clusters": {"pointers": 2, "pointer_agreement": 0.0, "clusters": True},
 }
 MODES = {
     "greedy": {"beam_size": 1},

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         const=64,
         metavar="SIZE",
-        help="divide the keys into clusters of SIZE entries on average (default 64), for `translate --pointers --clusters`",
+        help="divide the keys into clusters of SIZE entries on average (default 64), for --pointers --clusters",
     )
     check = parser.add_argument_group("check", "Recall and speed on some of the datastore's own keys.")
     check.add_argument("--check", action="store_true", help="compare with exact search; uses --index-option too")

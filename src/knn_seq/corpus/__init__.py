@@ -5,6 +5,7 @@ from knn_seq.corpus.corpus import Corpus, CorpusLike, open_corpus
 from knn_seq.corpus.lines import LineReader
 from knn_seq.corpus.pair import BadPair, SentencePair, make_pair
 from knn_seq.corpus.split import split_corpus
+from knn_seq.corpus.windows import Window, WindowReader, open_text
 
 __all__ = [
     "CORPUS_FORMATS",
@@ -14,7 +15,10 @@ __all__ = [
     "CorpusReader",
     "LineReader",
     "SentencePair",
+    "Window",
+    "WindowReader",
     "make_pair",
     "open_corpus",
+    "open_text",
     "split_corpus",
 ]

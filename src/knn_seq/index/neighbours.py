@@ -81,14 +81,13 @@ class Neighbours:
         """
         if not len(by.ids):
             return self
-        parts = [each.clone() for each in (self.distances, self.values, self.ids)]
-        for part, new in zip(parts, (by.distances, by.values, by.ids), strict=True):
-            part[rows] = new
+        distances, values, ids = self.distances.clone(), self.values.clone(), self.ids.clone()
+        distances[rows], values[rows], ids[rows] = by.distances, by.values, by.ids
         counts = None
         if self.counts is not None or by.counts is not None:
             counts = torch.ones_like(self.ids) if self.counts is None else self.counts.clone()
             counts[rows] = 1 if by.counts is None else by.counts
-        return Neighbours(*parts, counts=counts)
+        return Neighbours(distances, values, ids, counts=counts)
 
     def without(self, dropped: Tensor) -> Neighbours:
         """The neighbours that are not dropped, (rows, k) bool, still nearest first; places at the end become empty."""

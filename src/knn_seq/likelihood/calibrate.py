@@ -103,7 +103,7 @@ def held_out(decoder: KnnDecoder, sentences: int, seed: int = 0) -> list[Referen
     return [
         Reference(Source(store.texts[number][0], pair.source), pair.target, number)
         for number, pair in zip(chosen[:enough], pairs, strict=False)
-        if model.max_length is None or max(map(len, pair)) <= model.max_length
+        if model.fits(*map(len, pair))
     ]
 
 

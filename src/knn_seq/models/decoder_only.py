@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -9,7 +9,10 @@ from torch import Tensor
 from knn_seq.models.base import PairTokenizer, TokenPair
 from knn_seq.models.batching import masked_mean, pad
 from knn_seq.models.network import NetworkModel
-from knn_seq.settings import ModelSettings
+from knn_seq.settings import DecodingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 
 class DecoderOnlyModel(NetworkModel):
@@ -20,8 +23,12 @@ class DecoderOnlyModel(NetworkModel):
 
     def __init__(self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings) -> None:
         padding = network.generation_config.pad_token_id
+        positions = getattr(network.config, "max_position_embeddings", None)
+        self.window = None if positions is None else int(positions)
         super().__init__(network, tokenizer, vocabulary, settings)
         self.padding = self._any_token() if padding is None else padding
+        if tokenizer.end is not None:
+            self.end_tokens.add(tokenizer.end)
 
     def _teacher_forcing(self, pairs: Sequence[TokenPair]) -> tuple[dict[str, Tensor], list[int]]:
         tokens, mask = pad([[*pair.source, *pair.target[:-1]] for pair in pairs], self._any_token(), self.device)
@@ -32,8 +39,15 @@ class DecoderOnlyModel(NetworkModel):
         return {"input_ids": tokens, "attention_mask": mask, "pad_token_id": self.padding}
 
     def _positions(self) -> int | None:
-        positions = getattr(self.network.config, "max_position_embeddings", None)
-        return None if positions is None else int(positions) // 2  # prompt and output share them
+        return None if self.window is None else self.window // 2  # prompt and output share them
+
+    def fits(self, source: int, target: int) -> bool:
+        """See `Model.fits`: a short target leaves place for a long prompt."""
+        return self.window is None or source + target <= self.window
+
+    def _search_arguments(self, decoding: DecodingSettings | GenerationConfig, forced: int) -> dict[str, Any]:
+        # The end of an answer in a chat need not be what the network's configuration names.
+        return {"eos_token_id": sorted(self.end_tokens), **super()._search_arguments(decoding, forced)}
 
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return int(inputs["input_ids"].shape[1])

@@ -76,6 +76,8 @@ class BuildInfo(Record):
     calibration_sentences: int = BuildSettings.calibration_sentences
     combiner: str = BuildSettings.combiner
     general: str | None = BuildSettings.general
+    shots: int = BuildSettings.shots
+    shots_by: str = BuildSettings.shots_by
 
     def check(self, at: str) -> None:
         """See `Record.check`."""

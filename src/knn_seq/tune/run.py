@@ -106,7 +106,7 @@ def tune_combiners(
     asked = replace(searches[0], k=largest_k, weight=1.0, skip=None, pointers=None)
     predictions = predict(
         decoder,
-        translator.references(sources, references),
+        translator.references(sources, references, searches[0]),
         [replace(asked, subset_size=size) for size in sizes],
         "search",
         max(combiner.best_log_probs for combiner in opened),
