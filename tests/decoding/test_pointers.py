@@ -10,21 +10,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import END
+from slow_pointers import SlowPointers
 
 from knn_seq import Datastore, KnnSeqError, Translator
 from knn_seq.build.clusters import store_clusters
-from knn_seq.combine import mix_vocabulary
 from knn_seq.decoding.clusters import Clusters, open_clusters
 from knn_seq.decoding.pointers import distances_to
 from knn_seq.decoding.searches import Searches
-from knn_seq.decoding.step import combiner_inputs
 from knn_seq.errors import InvalidSetting
 from knn_seq.explain import explain
-from knn_seq.index import Neighbours
 from knn_seq.index.exact import exact_search
 from knn_seq.likelihood import predict_batches
-from knn_seq.models import TokenPair
 from knn_seq.storage.continuation import next_entries
 
 SENTENCES, PHRASES = 90, 6
@@ -72,67 +68,9 @@ def sources(store):
     return [store.texts[number][0] for number in (0, 5, 9, 14, 20)] + ["8 9 10", "31 12 44 9"]
 
 
-class SlowPointers:
-    """RetoMaton for one sentence, prefix by prefix, with lists and sets."""
-
-    def __init__(self, translator, source, options):
-        self.search, _ = translator.settings(options)
-        self.model, self.store = translator.model, translator.store
-        [self.source], _ = translator.read([source])
-        self.keys = self.store.keys.astype(np.float64)
-        self.values = self.store.values.items.tolist()
-        self.sentence = [number for number, target in enumerate(self.store.values) for _ in target]
-        path = self.store.path / "clusters.h5"
-        self.cluster = open_clusters(self.store).assigned.tolist() if path.exists() else None
-        self.known = {}
-
-    def state(self, prefix):
-        """Query, log p_MT, all entries of a prefix's state, its k nearest with their distances, and if it searched."""
-        prefix = tuple(prefix)
-        if prefix not in self.known:
-            keys, log_probs = self.model.score([TokenPair(self.source.tokens, [*prefix, END])])
-            query = keys[-1].double().numpy()
-            distances = ((self.keys - query) ** 2).sum(axis=1)
-            entries = self.followed(prefix)
-            searched = entries is None
-            if searched:
-                entries = np.argsort(distances, kind="stable")[: self.search.k].tolist()
-            nearest = sorted(entries, key=lambda entry: distances[entry])[: self.search.k]
-            self.known[prefix] = keys[-1:], log_probs[-1:], entries, [(n, distances[n]) for n in nearest], searched
-        return self.known[prefix]
-
-    def followed(self, prefix):
-        if not prefix:
-            return None
-        before = self.state(prefix[:-1])[2]
-        pointers = []
-        for entry in before:
-            continues = entry + 1 < len(self.values) and self.sentence[entry + 1] == self.sentence[entry]
-            if self.values[entry] == prefix[-1] and continues:
-                pointers.append(entry + 1)
-        if len(pointers) < self.search.pointers:
-            return None
-        tokens = [self.values[pointer] for pointer in pointers]
-        if max(tokens.count(token) for token in tokens) < self.search.pointer_agreement * len(tokens):
-            return None
-        if self.search.clusters:
-            wanted = {self.cluster[pointer] for pointer in pointers}
-            pointers += [n for n in range(len(self.values)) if self.cluster[n] in wanted and n not in pointers]
-        return pointers
-
-    def neighbours(self, prefix):
-        nearest = self.state(prefix)[3]
-        found = Neighbours.none(1, self.search.k)
-        for place, (entry, distance) in enumerate(nearest):
-            found.ids[0, place], found.values[0, place] = entry, self.values[entry]
-            found.distances[0, place] = float(distance)
-        return found
-
-    def log_probs(self, prefix, combiner):
-        query, log_probs, *_ = self.state(prefix)
-        found = self.neighbours(prefix)
-        inputs = combiner_inputs(combiner.best_log_probs, query, found, log_probs)
-        return mix_vocabulary(log_probs.clone(), found, combiner.combine(inputs, self.search))[0]
+def tokens_of(translator, source):
+    [read], _ = translator.read([source])
+    return read.tokens
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -142,7 +80,7 @@ def test_scores_are_those_of_the_reference(translator, sources, rule, mode):
     combiner = translator.decoder.combiner(translator.settings(options)[0])
     searched = []
     for source, best in zip(sources, translator.translate(sources, **options), strict=True):
-        slow = SlowPointers(translator, source, options)
+        slow = SlowPointers(translator, tokens_of(translator, source), options)
         for output in (best, *best.alternatives):
             steps = [output.tokens[:place] for place in range(len(output.tokens))]
             score = sum(
@@ -159,15 +97,13 @@ def test_likelihood_finds_and_searches_what_decoding_does(translator, sources, r
     options = SETTINGS | RULES[rule] | {"beam_size": 1}
     search, _ = translator.settings(options)
     outputs = translator.translate(sources, **options)
-    references = [
-        translator.references([output.source], [""])[0]._replace(target=output.tokens) for output in outputs
-    ]
+    references = [translator.references([output.source], [""])[0]._replace(target=output.tokens) for output in outputs]
     searches = Searches()
     wanted_searches = 0
     for numbers, [predictions] in predict_batches(translator.decoder, references, [search], searches=[searches]):
         row = 0
         for number in numbers:
-            slow = SlowPointers(translator, sources[number], options)
+            slow = SlowPointers(translator, tokens_of(translator, sources[number]), options)
             for place in range(len(outputs[number].tokens)):
                 wanted = slow.neighbours(outputs[number].tokens[:place])
                 wanted_searches += slow.state(outputs[number].tokens[:place])[4]
@@ -186,7 +122,7 @@ def test_explanations_tell_the_neighbours_that_were_followed(translator, sources
     search = {name: options[name] for name in options if name not in ("beam_size", "max_length")}
     [explanation] = explain(translator, [output], **search)
     assert explanation.log_probability == pytest.approx(output.score, abs=1e-3)
-    slow = SlowPointers(translator, sources[0], options)
+    slow = SlowPointers(translator, tokens_of(translator, sources[0]), options)
     for place, token in enumerate(explanation.tokens):
         wanted = {entry for entry, _ in slow.state(output.tokens[:place])[3]}
         assert {neighbour.entry for neighbour in token.neighbours} == wanted
