@@ -103,3 +103,39 @@ def train_language_model(network: transformers.PreTrainedModel, batches: list[di
         optimiser.step()
         optimiser.zero_grad()
     network.eval()
+
+
+PORTUGUESE = {
+    "o gato": "the cat",
+    "um cachorro": "a dog",
+    "o velho rei": "the old king",
+    "minha irmã": "my sister",
+    "o escriturário": "the clerk",
+    "vê": "sees",
+    "abre": "opens",
+    "acha": "finds",
+    "carrega": "carries",
+    "esquece": "forgets",
+    "a porta verde": "the green door",
+    "uma carta": "a letter",
+    "três moedas": "three coins",
+    "o rio": "the river",
+    "uma resposta": "an answer",
+}
+
+
+def translated_sentences() -> list[tuple[str, str]]:
+    """Portuguese sentences with their English translations, all that these words make."""
+    parts = [[(pt, en) for pt, en in PORTUGUESE.items() if en in group] for group in (SUBJECTS, VERBS, OBJECTS)]
+    return [(" ".join(pt for pt, _ in words), " ".join(en for _, en in words)) for words in itertools.product(*parts)]
+
+
+def answer_batch(sources: list[list[int]], targets: list[list[int]]) -> dict[str, torch.Tensor]:
+    """Prompts and answers to learn from: only the answers count."""
+    rows = [[*source, *target] for source, target in zip(sources, targets, strict=True)]
+    width = max(map(len, rows))
+    tokens = torch.tensor([row + [1] * (width - len(row)) for row in rows])
+    labels = torch.full_like(tokens, -100)
+    for place, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        labels[place, len(source) : len(source) + len(target)] = torch.tensor(target)
+    return {"input_ids": tokens, "attention_mask": (tokens != 1).long(), "labels": labels}

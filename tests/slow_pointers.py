@@ -17,6 +17,7 @@ class SlowPointers:
     def __init__(self, translator, source_tokens, options):
         self.search, _ = translator.settings(options)
         self.model, self.store, self.source = translator.model, translator.store, list(source_tokens)
+        self.agreement = 0.7 if self.search.pointer_agreement is None else self.search.pointer_agreement
         self.keys = self.store.keys.astype(np.float64)
         self.values = self.store.values.items.tolist()
         self.sentence = [number for number, target in enumerate(self.store.values) for _ in target]
@@ -51,7 +52,7 @@ class SlowPointers:
         if len(pointers) < self.search.pointers:
             return None
         tokens = [self.values[pointer] for pointer in pointers]
-        if max(tokens.count(token) for token in tokens) < self.search.pointer_agreement * len(tokens):
+        if max(tokens.count(token) for token in tokens) < self.agreement * len(tokens):
             return None
         if self.search.clusters:
             wanted = {self.cluster[pointer] for pointer in pointers}

@@ -144,8 +144,8 @@ class SearchSettings:
     weight: float = 0.5  # interpolation weight: the largest λ that the combiner may give to neighbours; 0: model alone
     skip: str | None = None  # "learned": don't search where neighbours are unlikely to change anything; None: always
     pointers: int | None = None  # don't search where so many neighbours continue what was written; None: search
-    pointer_agreement: float = 0.7  # the least share of these that must have the same token
-    clusters: bool = False  # entries with keys similar to those of pointers join them
+    pointer_agreement: float | None = None  # the least share of these that must have the same token; None: 0.7
+    clusters: bool | None = None  # True: entries with keys similar to those of pointers join them
     shots: int | None = None  # similar pairs of the store in each prompt; None: as many as its keys were made with
     shots_by: str | None = None  # what finds these: bm25 or encoder; None: as when its keys were made
     retriever_options: Mapping[str, Any] = field(default_factory=dict)  # those that the retriever declares
@@ -166,7 +166,8 @@ class SearchSettings:
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
         _require(self.skip in (None, *SKIP), f"skip must be {' or '.join(SKIP)}", self.skip)
         _require(self.pointers is None or self.pointers >= 1, "pointers must be at least 1", self.pointers)
-        _require(0 <= self.pointer_agreement <= 1, "pointer-agreement must lie between 0 and 1", self.pointer_agreement)
+        agreement = self.pointer_agreement
+        _require(agreement is None or 0 <= agreement <= 1, "pointer-agreement must lie between 0 and 1", agreement)
         _require(self.shots is None or self.shots >= 0, "shots must be at least 0", self.shots)
         _require(self.shots_by in (None, *SHOTS_BY), f"shots-by must be {' or '.join(SHOTS_BY)}", self.shots_by)
         _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)

@@ -154,7 +154,7 @@ def test_skipped_rows_are_neither_searched_nor_followed(skip_store):
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=6), st.data())
 def test_the_next_entry_is_of_the_same_sentence(targets, data):
     class Store:
-        class values:  # noqa: N801
+        class values:
             offsets = np.cumsum([0, *map(len, targets)])
 
             @classmethod

@@ -13,8 +13,8 @@ from slow_pointers import SlowPointers
 
 from knn_seq import Datastore, Translator
 from knn_seq.build.clusters import store_clusters
-from knn_seq.language import perplexity, read_text, tune_text
 from knn_seq.decoding import KnnDecoder
+from knn_seq.language import perplexity, read_text, tune_text
 from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import ModelSettings, SearchSettings
 from knn_seq.storage.translation_memory import TranslationMemory

@@ -67,7 +67,7 @@ def systems(arguments: argparse.Namespace, translator: Translator) -> dict[str, 
     decoder, store = translator.decoder, _store(translator)
     trained = sorted({info.type for info in store.manifest.combiners.values() if info.type != "fixed"})
     names = [arguments.combiner] if arguments.combiner else ["fixed", *trained]
-    found = {name: replace(decoder.settings({"combiner": name}), pointers=None, clusters=False) for name in names}
+    found = {name: replace(decoder.settings({"combiner": name}), pointers=None, clusters=None) for name in names}
     every = {BASE: replace(found[names[0]], weight=0.0, skip=None)}
     every |= {KNN_LM if name == "fixed" else name: each for name, each in found.items()}
     minimum = arguments.pointers or POINTERS

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
+from knn_seq.corpus.base import CorpusReader
 from knn_seq.corpus.corpus import Corpus
 from knn_seq.corpus.files import open_bytes
 from knn_seq.corpus.pair import BadPair, SentencePair
@@ -27,7 +27,6 @@ class Window(NamedTuple):
     tokens: list[int]
 
 
-@CORPUS_FORMATS.register("windows")
 class WindowReader(CorpusReader):
     """A plain text as one stream of tokens, each predicted once: the sliding window that perplexity is computed with.
 

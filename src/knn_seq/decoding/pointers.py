@@ -15,6 +15,7 @@ from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.continuation import next_entries
 
+AGREEMENT = 0.7  # the least share of pointers that must have the same token, where nobody says otherwise
 MOST_POINTERS = 1024  # of a row: those beyond bring nothing, and take time
 
 Ids = NDArray[np.int64]
@@ -44,7 +45,8 @@ class Pointers:
     def __init__(self, store: DatastoreFolder, settings: SearchSettings, clusters: Clusters | None = None) -> None:
         assert settings.pointers is not None
         self.store, self.clusters = store, clusters
-        self.minimum, self.agreement, self.k = settings.pointers, settings.pointer_agreement, settings.k
+        self.minimum, self.k = settings.pointers, settings.k
+        self.agreement = AGREEMENT if settings.pointer_agreement is None else settings.pointer_agreement
         self.metric = store.manifest.searched_metric(settings.retriever, settings.index)
         self._rows: dict[tuple[int, bytes], int] = {}  # the row of each sentence and prefix at the last step
         self._ids: Ids = np.empty((0, 0), np.int64)  # (rows, pointers): what these rows may continue with; -1: nothing
