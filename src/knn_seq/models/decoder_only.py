@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import PairTokenizer, TokenPair
+from knn_seq.models.base import Hypothesis, PairTokenizer, StepHook, TokenPair
 from knn_seq.models.batching import masked_mean, pad
 from knn_seq.models.network import NetworkModel
+from knn_seq.models.prompt_cache import PromptCache
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class DecoderOnlyModel(NetworkModel):
         self.padding = self._any_token() if padding is None else padding
         if tokenizer.end is not None:
             self.end_tokens.add(tokenizer.end)
+        self.prompt_cache = PromptCache(self.network)
 
     def _teacher_forcing(self, pairs: Sequence[TokenPair]) -> tuple[dict[str, Tensor], list[int]]:
         tokens, mask = pad([[*pair.source, *pair.target[:-1]] for pair in pairs], self._any_token(), self.device)
@@ -48,6 +50,18 @@ class DecoderOnlyModel(NetworkModel):
     def _search_arguments(self, decoding: DecodingSettings | GenerationConfig, forced: int) -> dict[str, Any]:
         # The end of an answer in a chat need not be what the network's configuration names.
         return {"eos_token_id": sorted(self.end_tokens), **super()._search_arguments(decoding, forced)}
+
+    def _search(
+        self, inputs: dict[str, Any], arguments: dict[str, Any], step_hook: StepHook | None, sentences: int
+    ) -> list[Hypothesis]:
+        own = self.network.generation_config
+        # Whoever asks for a cache of another kind, or for none, gets it.
+        if not any(each is False or isinstance(each, str) for each in _cache_settings(arguments, own)):
+            copies = max(
+                arguments.get(name) or getattr(own, name) or 1 for name in ("num_beams", "num_return_sequences")
+            )
+            inputs = self.prompt_cache.reuse(inputs, copies)
+        return super()._search(inputs, arguments, step_hook, sentences)
 
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return int(inputs["input_ids"].shape[1])
@@ -75,3 +89,10 @@ class DecoderOnlyModel(NetworkModel):
             input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
         )
         return output.logits[:, -1], output.past_key_values
+
+
+def _cache_settings(arguments: dict[str, Any], own: GenerationConfig) -> list[Any]:
+    return [
+        arguments.get(name) if arguments.get(name) is not None else getattr(own, name, None)
+        for name in ("use_cache", "cache_implementation")
+    ]
