@@ -46,10 +46,14 @@ def test_outputs_are_the_same(kind, mode, monkeypatch):
     read.clear()
     again = outputs(model, PROMPTS[:2], mode)
     assert read[0][1] == 4  # it is known from the batch before
+    read.clear()
+    alone = outputs(model, PROMPTS[2:], mode)
+    assert read[0][1] == 3  # by a single prompt, too
     handle.remove()
     monkeypatch.setattr(PromptCache, "reuse", lambda self, inputs, copies: inputs)
     plain = outputs(model, PROMPTS, mode, plain_queries)
-    for made, wanted in ((with_cache, plain), (again, outputs(model, PROMPTS[:2], mode))):
+    others = (alone, outputs(model, PROMPTS[2:], mode)), (again, outputs(model, PROMPTS[:2], mode))
+    for made, wanted in ((with_cache, plain), *others):
         assert [[tokens for tokens, _ in nbest] for nbest in made] == [
             [tokens for tokens, _ in nbest] for nbest in wanted
         ]
