@@ -36,15 +36,16 @@ PACKAGES = ("torch", "transformers", "numpy", "sklearn", "scipy", "h5py", "hypot
 VOCABULARY, WIDTH, LAYERS, WINDOW = 6000, 192, 4, 128
 BATCH, RATE = 8, 1.5e-3
 TRAIN_BYTES = 4 << 20
-DEV_VERSES, TEST_VERSES = 200, 500
-POINTERS = (1, 2, 4, 8)
+STORED_VERSES, DEV_VERSES, TEST_VERSES = 12_000, 100, 200
+POINTERS = (1, 2, 4, 8, 16)
 CLUSTER_SIZE = 32
+COMBINERS = ("fixed", "learned")
 END = "<|endoftext|>"
 
 
 def main() -> None:
     parser = command_line(__doc__)
-    parser.add_argument("--minutes", type=float, default=4.0, help="of training, in seconds of the CPU times 60")
+    parser.add_argument("--minutes", type=float, default=2.0, help="of training, of CPU time")
     arguments = parser.parse_args()
     options = options_of(arguments)
     folder = arguments.folder / "language-model"
@@ -52,7 +53,7 @@ def main() -> None:
     corpus = load_demo_corpus()
     verses = [pair.target for pair in (*corpus.train, *corpus.dev, *corpus.test)]
     test, dev = verses[-TEST_VERSES:], verses[-TEST_VERSES - DEV_VERSES : -TEST_VERSES]
-    stored = verses[: -TEST_VERSES - DEV_VERSES][: 500 if options.quick else None]
+    stored = verses[: -TEST_VERSES - DEV_VERSES][: 500 if options.quick else STORED_VERSES]
     for name, lines in {"store": stored, "dev": dev, "test": test}.items():
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
     docs = "\n".join(docstrings())[: 1 << 18 if options.quick else TRAIN_BYTES]
@@ -80,16 +81,15 @@ def main() -> None:
 
 def systems(translator: Translator) -> dict[str, SearchSettings]:
     """The model alone, both combiners, and each with pointers."""
-    own = {name: translator.decoder.settings({"combiner": name}) for name in ("fixed", "learned")}
+    own = {name: translator.decoder.settings({"combiner": name}) for name in COMBINERS}
     every = {"base": replace(own["fixed"], weight=0.0), "kNN-LM": own["fixed"], "learned": own["learned"]}
-    for name, settings in own.items():
-        label = "RetoMaton" if name == "fixed" else "learned"
-        for minimum in POINTERS:
-            plain = replace(settings, pointers=minimum, pointer_agreement=0.0)
-            every[f"{label}, {minimum} pointers"] = plain
-            every[f"{label}, {minimum} pointers, clusters"] = replace(plain, clusters=True)
-        every[f"{label}, 4 pointers that agree"] = replace(settings, pointers=4)
-        every[f"{label}, 4 pointers that agree, clusters"] = replace(settings, pointers=4, clusters=True)
+    for minimum in POINTERS:
+        plain = replace(own["fixed"], pointers=minimum, pointer_agreement=0.0)
+        every[f"RetoMaton, {minimum} pointers"] = plain
+        every[f"RetoMaton, {minimum} pointers, clusters"] = replace(plain, clusters=True)
+    for label, name in (("RetoMaton", "fixed"), ("learned", "learned")):
+        every[f"{label}, 4 pointers that agree"] = replace(own[name], pointers=4)
+        every[f"{label}, 4 pointers that agree, clusters"] = replace(own[name], pointers=4, clusters=True)
     return every
 
 
@@ -98,7 +98,7 @@ def tune_on(translator: Translator, path: Path) -> None:
     from knn_seq.decoding import store_settings
 
     assert isinstance(translator.store, Datastore)
-    settings = [translator.decoder.settings({"combiner": name}) for name in ("fixed", "learned")]
+    settings = [translator.decoder.settings({"combiner": name}) for name in COMBINERS]
     for one in tune_text(translator.decoder, read_text(path, translator.model), settings, 64):
         store_settings(translator.store, one.settings, as_default=False)
 
