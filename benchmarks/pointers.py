@@ -61,9 +61,7 @@ def main() -> None:
             cells += [f"{bleu(outputs, references).value:.1f}", f"{searches.saved:.0%}", str(speeds[beams][name])]
         rows.append((name, *cells))
     combiner = translators[1].decoder.settings().combiner
-    title = (
-        f"{len(store):,} entries, {len(test):,} test sentences, combiner {combiner}; speed against the first."
-    )
+    title = f"{len(store):,} entries, {len(test):,} test sentences, combiner {combiner}; speed against the first."
     heads = [f"{what}, beam {beams}" for beams in BEAMS for what in ("BLEU", "searches saved", "speed")]
     write_figures(arguments.into, {"pointers": f"{title}\n\n{markdown(('', *heads), rows)}"})
 

@@ -105,11 +105,9 @@ class Pointers:
         found = candidates >= 0
         counts = found.sum(axis=1)
         enough: NDArray[np.bool_] = counts >= self.minimum
-        if self.agreement > 0:
+        if self.agreement > 0 and enough.any():
             values = self.store.values.items[np.maximum(candidates, 0)]
-            for row in np.flatnonzero(enough):
-                own = values[row, : counts[row]]
-                enough[row] = np.unique(own, return_counts=True)[1].max() >= self.agreement * counts[row]
+            enough &= _most_of_one_value(np.where(found, values, -1)) >= self.agreement * counts
         return enough
 
     def _ranked(self, queries: Tensor, candidates: Ids) -> Neighbours:
@@ -124,6 +122,16 @@ class Pointers:
         values = self.store.values.items[np.maximum(nothing.ids.cpu().numpy(), 0)].astype(np.int64)
         values = torch.from_numpy(values).to(queries.device).masked_fill_(nothing.ids < 0, 0)
         return Neighbours(nothing.distances, values, nothing.ids).with_counts(self.store.counts)
+
+
+def _most_of_one_value(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often the most frequent value of each row, (rows, n), is there, (rows,); -1 is none."""
+    ordered, places = np.sort(values, axis=1), np.arange(values.shape[1])
+    begins = np.ones(ordered.shape, bool)  # a run of equal values
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    starts = np.maximum.accumulate(np.where(begins, places, 0), axis=1)
+    runs: NDArray[np.int64] = np.where(ordered >= 0, places - starts + 1, 0).max(axis=1, initial=0)
+    return runs
 
 
 def distances_to(queries: Tensor, keys: Tensor, metric: str) -> Tensor:
