@@ -15,12 +15,14 @@ from slow_pointers import SlowPointers
 from knn_seq import Datastore, KnnSeqError, Translator
 from knn_seq.build.clusters import store_clusters
 from knn_seq.decoding.clusters import Clusters, open_clusters
-from knn_seq.decoding.pointers import distances_to
+from knn_seq.decoding.pointers import Pointers, distances_to
 from knn_seq.decoding.searches import Searches
 from knn_seq.errors import InvalidSetting
 from knn_seq.explain import explain
+from knn_seq.index import Neighbours
 from knn_seq.index.exact import exact_search
 from knn_seq.likelihood import predict_batches
+from knn_seq.settings import SearchSettings
 from knn_seq.storage.continuation import next_entries
 
 SENTENCES, PHRASES = 90, 6
@@ -168,6 +170,50 @@ def test_the_next_entry_is_of_the_same_sentence(targets, data):
     sentence, place = places[entry]
     wanted = entry + 1 if place + 1 < len(targets[sentence]) else -1
     assert next_entries(Store, np.array([entry])).tolist() == [wanted]
+
+
+def test_deleted_entries_are_neither_followed_nor_joined(store, monkeypatch):
+    deleted = np.zeros(len(store), bool)
+    deleted[store.values.offsets[3] : store.values.offsets[4]] = True
+    monkeypatch.setattr(Datastore, "deleted_entries", deleted, raising=False)
+    inside = np.arange(store.values.offsets[3], store.values.offsets[4])
+    assert (next_entries(store, inside) == -1).all()
+    pointers = Pointers(store, SearchSettings(pointers=1, pointer_agreement=0.0, k=6), open_clusters(store))
+    chosen = int(store.values.items[0])
+    found = Neighbours.none(1, 6)
+    found.ids[0, 0] = 0
+    nothing = pointers.follow(torch.zeros(1, store.keys.shape[1]), torch.zeros(1), torch.empty(1, 0))
+    pointers.remember(torch.zeros(1), torch.empty((1, 0), dtype=torch.int64), found, nothing)
+    followed = pointers.follow(torch.zeros(1, store.keys.shape[1]), torch.zeros(1), torch.tensor([[chosen]]))
+    assert followed.rows.tolist() == [True]
+    assert not set(followed.ids[0].tolist()) & set(inside.tolist())
+
+
+def test_rows_may_have_prefixes_of_other_lengths(store):
+    """As in a search whose sentences enter and leave: -1 stands behind shorter prefixes."""
+    settings = SearchSettings(pointers=1, pointer_agreement=0.0, k=3)
+    tokens = store.values.items.tolist()
+
+    def step(pointers, rows):
+        """Follow, and let each row find the entry that it names if it is not followed; returns what was followed."""
+        sentences = torch.tensor([sentence for sentence, _, _ in rows])
+        width = max(len(prefix) for _, prefix, _ in rows)
+        prefixes = torch.tensor([prefix + [-1] * (width - len(prefix)) for _, prefix, _ in rows], dtype=torch.int64)
+        prefixes = prefixes.view(len(rows), width)
+        followed = pointers.follow(torch.zeros(len(rows), store.keys.shape[1]), sentences, prefixes)
+        found = Neighbours.none(len(rows), 3)
+        found.ids[:, 0] = torch.tensor([entry for _, _, entry in rows])
+        pointers.remember(sentences, prefixes, found.replaced(followed.rows, followed.neighbours), followed)
+        ids = iter(followed.neighbours.ids[:, 0].tolist())
+        return [next(ids) if row else None for row in followed.rows.tolist()]
+
+    pointers = Pointers(store, settings)
+    first, second = 0, int(store.values.offsets[2])
+    assert step(pointers, [(0, [], first)]) == [None]
+    assert step(pointers, [(0, tokens[:1], -1), (1, [], second)]) == [1, None]
+    rows = [(1, tokens[second : second + 1], -1), (0, tokens[:2], -1), (2, [], 5)]
+    assert step(pointers, rows) == [second + 1, 2, None]
+    assert step(pointers, [(0, [*tokens[:2], 7], 3), (1, tokens[second : second + 2], -1)]) == [None, second + 2]
 
 
 def test_what_was_pruned_away_is_no_next_entry(store, tmp_path):

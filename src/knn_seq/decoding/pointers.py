@@ -13,7 +13,7 @@ from knn_seq.decoding.clusters import Clusters
 from knn_seq.index import Neighbours
 from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder
-from knn_seq.storage.continuation import next_entries
+from knn_seq.storage.continuation import next_entries, present
 
 AGREEMENT = 0.7  # the least share of pointers that must have the same token, where nobody says otherwise
 MOST_POINTERS = 1024  # of a row: those beyond bring nothing, and take time
@@ -57,7 +57,7 @@ class Pointers:
         Args:
             queries: (rows, dimension)
             sentences: For each row its sentence in the batch, (rows,).
-            prefixes: The tokens before each row, (rows, t).
+            prefixes: The tokens before each row, (rows, t); -1 behind them in rows that have fewer than others.
         """
         candidates = self._continuing(sentences, prefixes)
         enough = self._enough(candidates)
@@ -66,6 +66,7 @@ class Pointers:
             return Followed(rows, Neighbours.none(0, self.k, queries.device), some)
         if self.clusters is not None:
             some = self.clusters.join(some, MOST_POINTERS)
+            some = np.where((some >= 0) & present(self.store, np.maximum(some, 0)), some, -1)
         return Followed(rows, self._ranked(queries[rows], some), some)
 
     def remember(self, sentences: Tensor, prefixes: Tensor, found: Neighbours, followed: Followed) -> None:
@@ -77,8 +78,11 @@ class Pointers:
             found: The neighbours of all rows.
             followed: What `follow` gave for this step.
         """
-        history = zip(sentences.tolist(), prefixes.cpu().numpy(), strict=True)
-        self._rows = {(sentence, prefix.tobytes()): number for number, (sentence, prefix) in enumerate(history)}
+        written, lengths = _written(prefixes)
+        history = zip(sentences.tolist(), written, lengths.tolist(), strict=True)
+        self._rows = {
+            (sentence, prefix[:length].tobytes()): number for number, (sentence, prefix, length) in enumerate(history)
+        }
         # Clusters may bring more than k: all of them can be continued.
         self._ids = np.full((len(found.ids), max(found.ids.shape[1], followed.ids.shape[1])), -1, np.int64)
         self._ids[:, : found.ids.shape[1]] = found.ids.cpu().numpy()
@@ -88,13 +92,20 @@ class Pointers:
 
     def _continuing(self, sentences: Tensor, prefixes: Tensor) -> Ids:
         """The entries behind those of each row's last step that have the chosen token, (rows, pointers), -1 last."""
-        before = prefixes.cpu().numpy()
-        if not self._rows or not before.shape[1]:
-            return np.full((len(before), 0), -1, np.int64)
-        keys = zip(sentences.tolist(), before[:, :-1], strict=True)
-        parents = np.array([self._rows.get((sentence, prefix.tobytes()), -1) for sentence, prefix in keys], np.int64)
+        written, lengths = _written(prefixes)
+        if not self._rows or not written.shape[1]:
+            return np.full((len(written), 0), -1, np.int64)
+        history = zip(sentences.tolist(), written, lengths.tolist(), strict=True)
+        parents = np.array(
+            [
+                self._rows.get((sentence, prefix[: length - 1].tobytes()), -1) if length else -1
+                for sentence, prefix, length in history
+            ],
+            np.int64,
+        )
+        last = np.take_along_axis(written, np.maximum(lengths - 1, 0)[:, None], axis=1)
         ids = np.where((parents >= 0)[:, None], self._ids[parents], -1)
-        ids[self.store.values.items[np.maximum(ids, 0)] != before[:, -1:]] = -1
+        ids[self.store.values.items[np.maximum(ids, 0)] != last] = -1
         there = ids >= 0
         ids[there] = next_entries(self.store, ids[there])
         ids = np.take_along_axis(ids, np.argsort(ids < 0, axis=1, kind="stable"), axis=1)
@@ -122,6 +133,12 @@ class Pointers:
         values = self.store.values.items[np.maximum(nothing.ids.cpu().numpy(), 0)].astype(np.int64)
         values = torch.from_numpy(values).to(queries.device).masked_fill_(nothing.ids < 0, 0)
         return Neighbours(nothing.distances, values, nothing.ids).with_counts(self.store.counts)
+
+
+def _written(prefixes: Tensor) -> tuple[Ids, Ids]:
+    """The tokens of each row, (rows, t), and how many they are, (rows,)."""
+    written: Ids = prefixes.cpu().numpy()
+    return written, (written >= 0).sum(axis=1)
 
 
 def _most_of_one_value(values: NDArray[np.int64]) -> NDArray[np.int64]:
