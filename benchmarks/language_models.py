@@ -36,9 +36,9 @@ PACKAGES = ("torch", "transformers", "numpy", "sklearn", "scipy", "h5py", "hypot
 VOCABULARY, WIDTH, LAYERS, WINDOW = 6000, 192, 4, 128
 BATCH, RATE = 8, 1.5e-3
 TRAIN_BYTES = 4 << 20
-STORED_VERSES, DEV_VERSES, TEST_VERSES = 12_000, 100, 200
-POINTERS = (1, 2, 4, 8, 16)
-CLUSTER_SIZE = 32
+STORED_VERSES, DEV_VERSES, TEST_VERSES = 10_000, 60, 120
+POINTERS = (1, 4, 16)
+CLUSTER_SIZE = 128
 COMBINERS = ("fixed", "learned")
 END = "<|endoftext|>"
 

@@ -50,7 +50,6 @@ class PromptTokenizer(PairTokenizer):
             )
         prompt = SOURCE if self.chat else settings.prompt or DEFAULT_PROMPT
         require_source(prompt)
-        self.target_language = language_name(settings.target_lang) if settings.target_lang else None
         self.message = self._with_languages(prompt, settings, "Source", "Target")
         self.instruction = self._with_languages(SYSTEM_MESSAGE, settings, "the source language", "the target language")
         self.system_role = self.chat and self._takes_system_role()
@@ -96,7 +95,7 @@ class PromptTokenizer(PairTokenizer):
     def decode(self, tokens: Sequence[int]) -> str:
         """The translation in what the model wrote, or all of it if the model continues text."""
         text = self.plain_text(tokens)
-        return text.strip() if self.continues_text else clean_answer(text, self.target_language)
+        return text.strip() if self.continues_text else clean_answer(text)
 
     def plain_text(self, tokens: Sequence[int]) -> str:
         """All that the model wrote, without special tokens."""
