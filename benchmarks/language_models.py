@@ -36,11 +36,12 @@ PACKAGES = ("torch", "transformers", "numpy", "sklearn", "scipy", "h5py", "hypot
 VOCABULARY, WIDTH, LAYERS, WINDOW = 6000, 192, 4, 128
 BATCH, RATE = 8, 1.5e-3
 TRAIN_BYTES = 4 << 20
-STORED_VERSES, DEV_VERSES, TEST_VERSES = 6000, 60, 100
+STORED_VERSES, DEV_VERSES, TEST_VERSES = 5000, 60, 80
 POINTERS = (1, 4, 16)
 CLUSTER_SIZE = 128
 COMBINERS = ("fixed", "learned")
 END = "<|endoftext|>"
+SEEN = "tokens.txt"  # how many the model has learned from
 
 
 def main() -> None:
@@ -56,8 +57,10 @@ def main() -> None:
     stored = verses[: -TEST_VERSES - DEV_VERSES][: 500 if options.quick else STORED_VERSES]
     for name, lines in {"store": stored, "dev": dev, "test": test}.items():
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
-    docs = "\n".join(docstrings())[: 1 << 18 if options.quick else TRAIN_BYTES]
-    tokens = train_model(folder / "model", docs, "\n".join(stored), 0.1 if options.quick else arguments.minutes)
+    if not (folder / "model" / SEEN).exists():
+        docs = documentation(1 << 18 if options.quick else TRAIN_BYTES)
+        train_model(folder / "model", docs, "\n".join(stored), 0.1 if options.quick else arguments.minutes)
+    tokens = int((folder / "model" / SEEN).read_text())
     store = Datastore.build(folder / "store", str(folder / "model"), text=folder / "store.txt")
     store_clusters(store, CLUSTER_SIZE)
     translator = Translator(store)
@@ -103,6 +106,17 @@ def tune_on(translator: Translator, path: Path) -> None:
         store_settings(translator.store, one.settings, as_default=False)
 
 
+def documentation(size: int) -> str:
+    """So much of it, in characters."""
+    parts, length = [], 0
+    for paragraph in docstrings():
+        parts.append(paragraph)
+        length += len(paragraph) + 1
+        if length >= size:
+            break
+    return "\n".join(parts)
+
+
 def docstrings() -> Iterator[str]:
     """Documentation of installed packages, paragraph by paragraph: those that are mostly words."""
     for package in PACKAGES:
@@ -121,18 +135,15 @@ def docstrings() -> Iterator[str]:
                             yield " ".join(words)
 
 
-def train_model(path: Path, text: str, other: str, minutes: float) -> int:
-    """A small GPT-2 that has learned from the text; returns how many tokens it has seen.
+def train_model(path: Path, text: str, other: str, minutes: float) -> None:
+    """A small GPT-2 that has learned from the text.
 
     Args:
-        path: The folder to keep it in; one that is there is used again.
+        path: The folder to keep it in.
         text: What it learns from.
         other: What only its vocabulary knows of.
         minutes: Of CPU time.
     """
-    seen = path / "tokens.txt"
-    if seen.exists():
-        return int(seen.read_text())
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = tokenizers.decoders.ByteLevel()
@@ -171,8 +182,7 @@ def train_model(path: Path, text: str, other: str, minutes: float) -> int:
     print(f"trained {steps} steps, loss {loss.item():.3f}")
     network.save_pretrained(path)
     tokenizer.save_pretrained(path)
-    seen.write_text(str(steps * BATCH * WINDOW))
-    return steps * BATCH * WINDOW
+    (path / SEEN).write_text(str(steps * BATCH * WINDOW))
 
 
 if __name__ == "__main__":
