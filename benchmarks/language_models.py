@@ -30,6 +30,7 @@ from knn_seq import Datastore, Translator
 from knn_seq.build.clusters import store_clusters
 from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.language import perplexity, read_text, tune_text
+from knn_seq.runtime.wording import count
 from knn_seq.settings import SearchSettings
 
 PACKAGES = ("torch", "transformers", "numpy", "sklearn", "scipy", "h5py", "hypothesis", "ray", "pymilvus")
@@ -78,8 +79,9 @@ def main() -> None:
         f"GPT-2 of {LAYERS} layers, {WIDTH} wide, trained on {tokens:,} tokens of documentation strings; datastore: "
         f"{len(store):,} tokens of the English Bible; test: {text.tokens:,} tokens of other verses."
     )
+    signature = found.signature.replace(str(folder / "model"), "small-gpt2")
     table = markdown(("", "perplexity", "against all tokens searched", "searches saved"), rows)
-    write_figures(arguments.into, {"language-models": f"{title}\n\n{table}\n\n`{found.signature}`"})
+    write_figures(arguments.into, {"language-models": f"{title}\n\n{table}\n\n`{signature}`"})
 
 
 def systems(translator: Translator) -> dict[str, SearchSettings]:
@@ -88,8 +90,8 @@ def systems(translator: Translator) -> dict[str, SearchSettings]:
     every = {"base": replace(own["fixed"], weight=0.0), "kNN-LM": own["fixed"], "learned": own["learned"]}
     for minimum in POINTERS:
         plain = replace(own["fixed"], pointers=minimum, pointer_agreement=0.0)
-        every[f"RetoMaton, {minimum} pointers"] = plain
-        every[f"RetoMaton, {minimum} pointers, clusters"] = replace(plain, clusters=True)
+        every[f"RetoMaton, {count(minimum, 'pointer')}"] = plain
+        every[f"RetoMaton, {count(minimum, 'pointer')}, clusters"] = replace(plain, clusters=True)
     for label, name in (("RetoMaton", "fixed"), ("learned", "learned")):
         every[f"{label}, 4 pointers that agree"] = replace(own[name], pointers=4)
         every[f"{label}, 4 pointers that agree, clusters"] = replace(own[name], pointers=4, clusters=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from knn_seq.cli.files import require_writable
 from knn_seq.cli.options import (
-    POINTERS,
     add_model_options,
     add_quiet_option,
     add_search_options,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 HELP = "compute the perplexity of a text: the model alone, kNN-LM, trained combiners, RetoMaton"
 EXAMPLE = "knn-seq perplexity store/ --text test.txt"
 BASE, KNN_LM, RETOMATON = "base", "kNN-LM", "RetoMaton"
+RETOMATON_POINTERS, RETOMATON_AGREEMENT = 1, 0.0  # as its authors have them, where nobody says otherwise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,12 +70,15 @@ def systems(arguments: argparse.Namespace, translator: Translator) -> dict[str, 
     found = {name: replace(decoder.settings({"combiner": name}), pointers=None, clusters=None) for name in names}
     every = {BASE: replace(found[names[0]], weight=0.0, skip=None)}
     every |= {KNN_LM if name == "fixed" else name: each for name, each in found.items()}
-    minimum = arguments.pointers or POINTERS
+    # A given text is read to its end whatever pointers say, so they need not agree.
+    given = arguments.pointer_agreement
+    agreement = RETOMATON_AGREEMENT if given is None else given
+    minimum = arguments.pointers or RETOMATON_POINTERS
     for name, each in found.items():
         label = RETOMATON if name == "fixed" else f"{name}, pointers"
-        every[label] = replace(each, pointers=minimum)
+        every[label] = replace(each, pointers=minimum, pointer_agreement=agreement)
         if arguments.clusters or clusters_path(store).exists():
-            every[f"{label}, clusters"] = replace(each, pointers=minimum, clusters=True)
+            every[f"{label}, clusters"] = replace(every[label], clusters=True)
     return every
 
 
