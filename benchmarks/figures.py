@@ -51,6 +51,8 @@ FIGURES = {
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
     "spinning-threads": Figure("docs/speed.md", "spinning_threads.py"),
     "skip": Figure("docs/speed.md", "skip.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
+    "pointers": Figure("docs/speed.md", "pointers.py"),
+    "language-models": Figure("docs/language-models.md", "language_models.py"),
     "tuning": Figure("docs/tuning.md", "tuning.py"),
     "indexes": Figure("docs/indexes.md", "indexes.py"),
     "sentence-searches": Figure("docs/subset.md", "sentence_searches.py"),

@@ -43,6 +43,7 @@ ORDER = [
     "translator",
     "explain",
     "tune",
+    "language",
     "evaluate",
     "files",
     "demo",

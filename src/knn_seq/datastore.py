@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from knn_seq.build import add_index, build_datastore, prepare_subset
 from knn_seq.build.pipeline import settings_of
-from knn_seq.corpus import CorpusLike, SentencePair, open_corpus
+from knn_seq.corpus import CorpusLike, SentencePair, open_corpus, open_text
 from knn_seq.decoding import stored_settings
 from knn_seq.errors import KnnSeqError, ModelMismatch, NotFound
 from knn_seq.index import SearchIndex, delete_unused, open_index
@@ -61,6 +61,7 @@ class Datastore(DatastoreFolder):
         *,
         source: str | Path | None = None,
         target: str | Path | None = None,
+        text: str | Path | None = None,
         columns: Sequence[int | str] | None = None,
         format: str | None = None,
         corpus_options: Mapping[str, Any] | None = None,
@@ -77,6 +78,8 @@ class Datastore(DatastoreFolder):
                 for standard input, or several of these; or pairs of texts, or an opened corpus.
             source: Instead of `corpus`: a text file with the sources ...
             target: ... and one with the targets.
+            text: Instead of all these, for a language model: a text file, read in windows; `corpus_options` may have
+                their `stride` and `context`.
             columns: Where source and target are in `corpus`, if not in its first two columns; then id, corpus and date.
             format: The format of the files; None: told by their names.
             corpus_options: Options that the reader of the format declares.
@@ -86,7 +89,10 @@ class Datastore(DatastoreFolder):
         given: Mapping[str, Any] = options
         reject_unknown(given, ModelSettings, BuildSettings)
         settings = override(BuildSettings(), given)
-        opened = open_corpus(corpus, source, target, columns, format, corpus_options)
+        if text is not None:
+            opened = open_text(text, corpus_options, corpus, source, target)
+        else:
+            opened = open_corpus(corpus, source, target, columns, format, corpus_options)
         told = override(ModelSettings(""), opened.model_options())
         loaded = as_model(model, override(told, given), tokenizer)
         build_datastore(path, loaded, opened, settings)

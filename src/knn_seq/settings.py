@@ -15,6 +15,8 @@ from knn_seq.errors import InvalidSetting
 
 INDEX_FAILURE = ("error", "base")
 SKIP = ("learned",)
+SHOTS_BY = ("bm25", "encoder")
+CHAT = "chat"  # the prompt that stands for a tokenizer's own chat template
 DistanceMetric = Literal["l2", "ip", "cosine"]
 DISTANCE_METRICS: tuple[str, ...] = get_args(DistanceMetric)
 LARGEST_K = 1 << 16  # neighbours of a query; more would only fill the memory
@@ -28,7 +30,7 @@ class ModelSettings:
     name: str  # a hub name, a path, or BACKEND:NAME such as firefox:pt-en
     source_lang: str | None = None
     target_lang: str | None = None
-    prompt: str | None = None  # decoder-only models: a template with {source}
+    prompt: str | None = None  # decoder-only models: a template with {source}, or "chat" for the tokenizer's own
     key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
     device: str | None = None  # None: CUDA if there is, else the CPU
     dtype: str | None = None  # int8, float32, float16 or bfloat16; None: what the kind of model is best run in
@@ -75,6 +77,8 @@ class BuildSettings:
     combiner: str = "learned"  # what is trained for the datastore and used by default; "fixed": nothing is trained
     general: str | None = None  # a file of sentences of other domains, for training; None: the package's, if it has any
     auto_compact: float = 0.25  # compact when so large a share of the entries was added or deleted; 0: never
+    shots: int = 0  # similar pairs of the corpus in each prompt; for decoder-only models
+    shots_by: str = "bm25"  # what finds these
 
     def __post_init__(self) -> None:
         _require(self.workers is None or self.workers >= 1, "workers must be at least 1", self.workers)
@@ -93,6 +97,8 @@ class BuildSettings:
             self.gpus_per_worker,
         )
         _require(0 <= self.auto_compact <= 1, "auto-compact must lie between 0 and 1", self.auto_compact)
+        _require(self.shots >= 0, "shots must be at least 0", self.shots)
+        _require(self.shots_by in SHOTS_BY, f"shots-by must be {' or '.join(SHOTS_BY)}", self.shots_by)
         require_no_password(self.index_recipe)
         require_no_password(self.sentence_index_recipe)
 
@@ -122,6 +128,8 @@ class BuildOptions(TypedDict, total=False):
     combiner: str | None
     general: str | None
     auto_compact: float | None
+    shots: int | None
+    shots_by: str | None
 
 
 class ModelAndBuildOptions(ModelOptions, BuildOptions):
@@ -140,6 +148,11 @@ class SearchSettings:
     temperature: float = 100.0
     weight: float = 0.5  # interpolation weight: the largest λ that the combiner may give to neighbours; 0: model alone
     skip: str | None = None  # "learned": don't search where neighbours are unlikely to change anything; None: always
+    pointers: int | None = None  # don't search where so many neighbours continue what was written; None: search
+    pointer_agreement: float | None = None  # the least share of these that must have the same token; None: 0.7
+    clusters: bool | None = None  # True: entries with keys similar to those of pointers join them
+    shots: int | None = None  # similar pairs of the store in each prompt; None: as many as its keys were made with
+    shots_by: str | None = None  # what finds these: bm25 or encoder; None: as when its keys were made
     retriever_options: Mapping[str, Any] = field(default_factory=dict)  # those that the retriever declares
     combiner_options: Mapping[str, Any] = field(default_factory=dict)  # those that the combiner declares
     index_options: Mapping[str, Any] = field(default_factory=dict)  # those that the index declares, such as nprobe
@@ -157,6 +170,11 @@ class SearchSettings:
         )
         _require(0 <= self.weight <= 1, "the weight must lie between 0 and 1", self.weight)
         _require(self.skip in (None, *SKIP), f"skip must be {' or '.join(SKIP)}", self.skip)
+        _require(self.pointers is None or self.pointers >= 1, "pointers must be at least 1", self.pointers)
+        agreement = self.pointer_agreement
+        _require(agreement is None or 0 <= agreement <= 1, "pointer-agreement must lie between 0 and 1", agreement)
+        _require(self.shots is None or self.shots >= 0, "shots must be at least 0", self.shots)
+        _require(self.shots_by in (None, *SHOTS_BY), f"shots-by must be {' or '.join(SHOTS_BY)}", self.shots_by)
         _require(self.subset_size is None or self.subset_size >= 1, "subset-size must be at least 1", self.subset_size)
         _require(
             self.on_index_failure is None or self.on_index_failure in INDEX_FAILURE,
@@ -176,6 +194,11 @@ class SearchOptions(TypedDict, total=False):
     temperature: float | None
     weight: float | None
     skip: str | None
+    pointers: int | None
+    pointer_agreement: float | None
+    clusters: bool | None
+    shots: int | None
+    shots_by: str | None
     retriever_options: Mapping[str, Any] | None
     combiner_options: Mapping[str, Any] | None
     index_options: Mapping[str, Any] | None

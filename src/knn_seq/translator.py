@@ -22,6 +22,8 @@ from knn_seq.likelihood import Reference, calibrate
 from knn_seq.models import Hypothesis, Model, Source, StepHook, as_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.sentences.shots import ShotSearch, longest_prompt
+from knn_seq.sentences.shots import read as as_sources
 from knn_seq.settings import BuildSettings, DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
 from knn_seq.storage.exact_matches import ExactMatches
 from knn_seq.storage.translation_memory import TranslationMemory
@@ -94,6 +96,7 @@ class Translator:
         self.term_decoder = TermDecoder(self.model)
         self.decoding = override(decoding, given) if isinstance(decoding, DecodingSettings) else decoding
         self.decoding = self.decoding or override(DecodingSettings(), given)
+        self._shots: dict[str, ShotSearch] = {}  # by what finds them
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
         self._owns_store, self._closed = not isinstance(store, Datastore), False
@@ -151,7 +154,7 @@ class Translator:
         search, decoding = self.settings(options, decoding)
         terms = self.glossary if glossary is None else self._opened_glossary(glossary)
         finder = terms.finder(self.model.source_language, self.model.target_language) if terms else None
-        read, cut = self.read(sources)
+        read, cut = self.read(sources, search)
         results = [Translation("", source, []) for source in sources]
         nonempty = [i for i in sorted(range(len(sources)), key=lambda i: -len(read[i].tokens)) if sources[i].strip()]
         size = decoding.batch_size if isinstance(decoding, DecodingSettings) else DecodingSettings.batch_size
@@ -183,27 +186,33 @@ class Translator:
             chosen = override(chosen, options)
         return self.decoder.settings(options), chosen
 
-    def read(self, sources: Sequence[str]) -> tuple[list[Source], list[bool]]:
-        """The sentences with their tokens, and which of them were cut to the length that the model can read."""
-        encoded, limit = self.model.tokenizer.encode_sources(list(sources)), self.model.max_length
+    def read(self, sources: Sequence[str], search: SearchSettings | None = None) -> tuple[list[Source], list[bool]]:
+        """The sentences with their tokens, and which of them were cut to the length that the model can read.
+
+        Args:
+            sources: The sentences.
+            search: Which says how many similar pairs stand in a prompt; None: the translator's own settings.
+        """
+        encoded, limit = self._prompts(list(sources), search or self.decoder.settings()), self.model.max_length
         cut = [limit is not None and len(tokens) > limit for tokens in encoded]
         for i, long in enumerate(cut):
             if long:
                 encoded[i] = [*encoded[i][: limit - 1], encoded[i][-1]]  # type: ignore[operator]
         return [Source(text, tokens) for text, tokens in zip(sources, encoded, strict=True)], cut
 
-    def references(self, sources: Sequence[str], targets: Sequence[str]) -> list[Reference]:
-        """Sentence pairs of a dev set, those that the model can read completely."""
+    def references(
+        self, sources: Sequence[str], targets: Sequence[str], search: SearchSettings | None = None
+    ) -> list[Reference]:
+        """Sentence pairs of a dev set, those that the model can read completely; see `read`."""
         if not sources:
             raise KnnSeqError("There is no sentence pair in the dev set.")
-        read, cut = self.read(sources)
-        longest = self.model.max_length
+        read, cut = self.read(sources, search)
         fitting = [
             Reference(source, target)
             for source, target, too_long in zip(
                 read, self.model.tokenizer.encode_targets(list(targets)), cut, strict=True
             )
-            if not too_long and len(target) <= (longest or len(target))
+            if not too_long and self.model.fits(len(source.tokens), len(target))
         ]
         if not fitting:
             raise KnnSeqError("There is no sentence pair in the dev set that the model can read.")
@@ -213,7 +222,7 @@ class Translator:
         self,
         combiners: Sequence[str] = (BuildSettings.combiner,),
         *,
-        dev: Sequence[tuple[str, str]] | None = None,
+        dev: Sequence[tuple[str, str]] | Sequence[Reference] | None = None,
         general: str | Path | Sequence[str] | None = None,
         sentences: int = SENTENCES,
         k: int = LARGEST_K,
@@ -224,7 +233,7 @@ class Translator:
 
         Args:
             combiners: Their names.
-            dev: Sentence pairs to learn from; None: the searched ones, each predicted from all others.
+            dev: Sentence pairs, or references, to learn from; None: the searched ones, each predicted from all others.
             general: Sentences of other domains, or a file of them, which neighbours must not change; None: the
                 package's, if it has any in the model's language.
             sentences: How many searched sentences are predicted at most.
@@ -240,7 +249,7 @@ class Translator:
         settings = decoder.settings()
         listed = None if general is None or isinstance(general, str | Path) else list(general)
         others = general_sentences(self.model, general) if listed is None else listed  # type: ignore[arg-type]
-        pairs = None if dev is None else self.references([s for s, _ in dev], [t for _, t in dev])
+        pairs = None if dev is None else self._as_references(dev)
         examples = examples_for(decoder, settings, dev=pairs, general=others, sentences=sentences, k=k, seed=seed)
         trained = [train(examples, settings, name, k, seed) for name in combiners]
         for number, each in enumerate(trained):
@@ -292,6 +301,18 @@ class Translator:
     ) -> None:
         self.close()
 
+    def _prompts(self, sources: list[str], search: SearchSettings) -> list[list[int]]:
+        """What the model reads for each sentence, with examples before it if these are wanted."""
+        built = self.store.manifest.build if isinstance(self.store, Datastore) else BuildSettings()
+        shots = built.shots if search.shots is None else search.shots
+        if not shots or not sources:
+            return self.model.tokenizer.encode_sources(sources)
+        by = search.shots_by or built.shots_by
+        if by not in self._shots:
+            self._shots[by] = ShotSearch.open(self.store, self.model, by)
+        found = self._shots[by].examples(as_sources(sources, self.model), shots)
+        return self.model.tokenizer.encode_with_shots(sources, found, longest_prompt(self.model))
+
     def _generate(
         self,
         sources: list[Source],
@@ -335,6 +356,34 @@ class Translator:
         if glossary is not None:
             return as_glossary(glossary, self.model.source_language, self.model.target_language)
         return stored_glossary(self.store) if isinstance(self.store, Datastore) else None
+
+    def decode(
+        self,
+        sources: list[Source],
+        search: SearchSettings,
+        decoding: DecodingSettings | Any,
+        before: StepHook | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The outputs of a batch that is read already.
+
+        Args:
+            sources: The sentences, or prompts, with their tokens.
+            search: How neighbours are found.
+            decoding: How outputs are searched for.
+            before: Sees, and may change, each step before neighbours do.
+        """
+        with self._lock:
+            if self._closed:
+                raise KnnSeqError("This translator is closed: open another one.")
+            self.decoder.refresh()
+            knn = self.decoder.batch(sources, search, self.stopwatch)
+            hook = knn if before is None else StepHooks(before, knn)
+            return self.model.generate([source.tokens for source in sources], decoding, hook)
+
+    def _as_references(self, dev: Sequence[Any]) -> list[Reference]:
+        if dev and all(isinstance(each, Reference) for each in dev):
+            return list(dev)
+        return self.references([source for source, _ in dev], [target for _, target in dev])
 
     def _measure_memory(self, combiner: str | None) -> None:
         """Train a combiner for a translation memory, or measure settings for one that has nothing to train."""

@@ -14,6 +14,7 @@ from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.ids import id_prefix, make_ids_unique
 from knn_seq.build.index import DEFAULT_INDEX, store_index
 from knn_seq.build.keys import store_keys
+from knn_seq.build.shots import with_shots
 from knn_seq.build.subset import check_subset_settings, store_subset
 from knn_seq.build.text import PROGRESS_NAME, Naming, store_text
 from knn_seq.combine import COMBINERS, Combiner
@@ -67,6 +68,7 @@ def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: Bu
         raise InvalidSetting(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
     if settings.sentence_search is not None:
         check_subset_settings(model, settings, settings.distance_metric)
+    corpus = with_shots(corpus, model, settings)
     corpus.bind(model)
     folder = DatastoreFolder(path)
     with disk_errors(folder.path), folder.lock():
@@ -76,7 +78,7 @@ def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: Bu
             # Shards and batches are those of the build that is resumed: its progress is counted in them.
             batch_tokens=manifest.build.batch_tokens,
             shard_tokens=manifest.build.shard_tokens,
-            max_length=min(settings.max_length, model.max_length or settings.max_length),
+            max_length=corpus.longest_side() or min(settings.max_length, model.max_length or settings.max_length),
         )
         with open_engine(settings, model) as engine:
             return _Builder(folder, manifest, model, corpus, settings, engine).run()
@@ -285,6 +287,7 @@ def _identity(manifest: Manifest) -> dict[str, Any]:
         "key dtype": manifest.keys.dtype,
         "corpus": manifest.corpus.identity,
         "maximum length": build.max_length,
+        "number of examples": (build.shots, build.shots_by if build.shots else None),
         "index": build.index_recipe,
         "distance metric": build.distance_metric,
         "pruning": manifest.pruned,

@@ -10,9 +10,12 @@ from knn_seq.cli.options import (
     add_index_build_options,
     add_model_options,
     add_quiet_option,
+    add_shot_options,
     add_subset_options,
+    add_text_options,
     chosen,
     columns_of,
+    window_of,
 )
 
 HELP = "build a datastore from parallel text"
@@ -24,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", help="the datastore's folder; a build that was interrupted resumes")
     parser.add_argument("--model", required=True, help="a hub name, a path, or BACKEND:NAME such as firefox:pt-en")
     add_corpus_options(parser, "corpus", "the sentence pairs", several=True)
+    add_text_options(parser, "text", "a plain text for a language model, in the place of sentence pairs")
     parser.add_argument("--data", metavar="DIR", help="a fairseq model's dictionaries, if they are not beside it")
     parser.add_argument("--strict", action="store_true", default=None, help="stop at the first bad sentence pair")
     parser.add_argument(
@@ -37,9 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target-lang", help="for multilingual models, and for files with several languages")
     parser.add_argument(
         "--prompt",
-        help="what a decoder-only model reads; {source} stands for the sentence (default: its chat template, or "
-        '"{source_lang}: {source}\\n{target_lang}:\\n")',
+        help='what a decoder-only model reads: "chat", its own chat template (default if it has one), or a text in '
+        'which {source} stands for the sentence (default else: "{source_lang}: {source}\\n{target_lang}:\\n")',
     )
+    add_shot_options(parser, "0")
     parser.add_argument("--key", help="ffn_in (default), ffn_out, or the path of a module")
     parser.add_argument("--key-dtype", choices=("float16", "float32"), help="of the stored keys (default float16)")
     add_index_build_options(parser.add_argument_group("index"))
@@ -84,9 +89,10 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.corpus,
         source=arguments.source,
         target=arguments.target,
+        text=arguments.text,
         columns=columns_of(arguments.columns),
         format=arguments.format,
-        corpus_options=arguments.corpus_options,
+        corpus_options=window_of(arguments) if arguments.text else arguments.corpus_options,
         **chosen(arguments, ModelSettings, BuildSettings),
     )
     if not arguments.quiet:

@@ -15,7 +15,7 @@ from knn_seq.cli.options import (
     add_search_options,
 )
 from knn_seq.cli.searched import add_searched_options, open_translator
-from knn_seq.cli.systems import MEMORY, WrittenSystem, open_systems, parse_systems
+from knn_seq.cli.systems import MEMORY, WrittenSystem, open_systems, parse_systems, shots_of
 from knn_seq.errors import KnnSeqError
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '"few: k=4,beam_size=1".  Another datastore of the same model: "law=STORE" or "law: store=STORE,k=8".  '
         "`memory` searches --translation-memory or, without one, the datastore's sentence pairs as they are.  "
         "What is left open is the datastore's own, tuned for that retriever if it was.  "
-        "(default: one system, knn, that translates as `knn-seq translate` would, and memory if one is given)",
+        "(default: one system, knn, that translates as `knn-seq translate` would, and memory if one is given; with "
+        "examples in prompts: those alone, neighbours alone, and both)",
     )
     group.add_argument(
         "--metrics", default="bleu,chrf", metavar="NAMES", help="bleu, chrf, comet, or one of an installed package"
@@ -99,7 +100,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _default_systems(arguments: argparse.Namespace) -> dict[str, WrittenSystem]:
-    systems = {"knn": WrittenSystem()}
+    if arguments.store is not None and shots_of(arguments.store):
+        systems = {
+            "shots": WrittenSystem({"weight": 0.0}),
+            "knn": WrittenSystem({"shots": 0}),
+            "both": WrittenSystem(),
+        }
+    else:
+        systems = {"knn": WrittenSystem()}
     if arguments.store is not None and arguments.translation_memory is not None:
         systems[MEMORY] = WrittenSystem({"retriever": MEMORY})
     return systems

@@ -44,6 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parts.add_argument("--pca", action="store_true", default=None, help="project the keys first")
     parts.add_argument("--transformed-dimension", type=int, metavar="D", help="of rotated or projected keys")
     add_subset_options(parser)
+    parser.add_argument(
+        "--clusters",
+        nargs="?",
+        type=int,
+        const=64,
+        metavar="SIZE",
+        help="divide the keys into clusters of SIZE entries on average (default 64), for --pointers --clusters",
+    )
     check = parser.add_argument_group("check", "Recall and speed on some of the datastore's own keys.")
     check.add_argument("--check", action="store_true", help="compare with exact search; uses --index-option too")
     check.add_argument("-k", type=int, default=64, help="neighbours (default 64)")
@@ -65,12 +73,18 @@ def run(arguments: argparse.Namespace) -> None:
 
     recipe = _recipe(arguments)
     _require_consistent(arguments, recipe)
-    if not (arguments.sentence_search or arguments.remove or recipe or arguments.as_default or arguments.check):
+    actions = (arguments.sentence_search, arguments.remove, recipe, arguments.as_default, arguments.check)
+    if not any(actions) and arguments.clusters is None:
         print(describe(DatastoreFolder(arguments.store)))
         return
     store, name = Datastore(arguments.store), arguments.name
     if arguments.sentence_search:
         _prepare_subset(store, arguments)
+    if arguments.clusters is not None:
+        from knn_seq.build.clusters import store_clusters
+
+        store_clusters(store, arguments.clusters)
+        print(f"The keys of {store.path} have clusters.")
     if arguments.remove is not None:
         store.remove_index(arguments.remove)
         print(f"The index '{arguments.remove}' of {store.path} is removed.")

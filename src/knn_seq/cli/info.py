@@ -46,6 +46,7 @@ def describe(folder: DatastoreFolder) -> str:
         "datastore": str(folder.path),
         "model": f"{manifest.model.spec} ({manifest.model.architecture}, fingerprint {manifest.model.fingerprint[:8]})",
         **({"prompt": _on_one_line(manifest.model.shown_prompt)} if manifest.model.shown_prompt else {}),
+        **({"examples": f"{manifest.build.shots} by {manifest.build.shots_by}"} if manifest.build.shots else {}),
         "corpus": manifest.corpus.description,
         "sentences": f"{counts.sentences:,}" + (f" (left out: {rejected})" if rejected else ""),
         "entries": f"{counts.tokens:,}",

@@ -8,6 +8,7 @@ from typing import Any
 
 from knn_seq.registry import parse_pairs
 
+POINTERS = 4  # that are enough
 COMBINERS = "fixed, distance, those that were trained (learned, adaptive, robust, kster)"
 
 
@@ -72,6 +73,20 @@ def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str,
     add_part_option(group, "corpus", "such as source_lang=pt,target_lang=en of tmx or split=valid of data_bin")
 
 
+def add_text_options(parser: argparse.ArgumentParser, name: str, purpose: str) -> None:
+    """A plain text in windows."""
+    group = parser.add_argument_group("plain text", "For language models; each token is predicted once.")
+    group.add_argument(f"--{name}", metavar="FILE", help=f"{purpose}, gzipped or not")
+    group.add_argument("--stride", type=int, help="tokens of a window that are predicted (default: half of it)")
+    group.add_argument("--context", type=int, help="tokens before these (default: what the model's window leaves)")
+
+
+def window_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The stride and the context that were given."""
+    named = {name: getattr(arguments, name) for name in ("stride", "context")}
+    return {name: value for name, value in named.items() if value is not None}
+
+
 def corpus_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `add_corpus_options` declared, but for the files with both sides, as `open_corpus` takes it."""
     return {
@@ -103,6 +118,21 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--skip", choices=("learned",), help="don't search where neighbours are unlikely to change anything"
     )
+    group.add_argument(
+        "--pointers",
+        nargs="?",
+        type=int,
+        const=POINTERS,
+        metavar="N",
+        help=f"don't search where at least N neighbours (default {POINTERS}) continue what was written",
+    )
+    group.add_argument(
+        "--pointer-agreement", type=float, metavar="SHARE", help="of these that must have the same token (default 0.7)"
+    )
+    group.add_argument(
+        "--clusters", action="store_true", default=None, help="let entries with similar keys join the pointers"
+    )
+    add_shot_options(group, "as many as its keys were made with")
     group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
     group.add_argument("--retriever", help="full, subset, memory, or one of an installed package")
     group.add_argument("--subset-size", type=int, metavar="N", help="sentences that subset and memory search in")
@@ -115,6 +145,22 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         choices=("error", "base"),
         help="if an index on a server stops answering: stop (default), or continue without neighbours",
     )
+
+
+def add_shot_options(group: Any, default: str) -> None:
+    """Examples in the prompt of a decoder-only model.
+
+    Args:
+        group: Where they are declared.
+        default: How many there are by default.
+    """
+    group.add_argument(
+        "--shots",
+        type=int,
+        metavar="N",
+        help=f"similar pairs in a decoder-only model's prompt (default {default})",
+    )
+    group.add_argument("--shots-by", choices=("bm25", "encoder"), help="what finds these pairs (default bm25)")
 
 
 def add_subset_options(parser: argparse.ArgumentParser) -> None:

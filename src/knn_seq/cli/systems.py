@@ -119,7 +119,8 @@ def open_systems(
     """
     from knn_seq.evaluate import SystemSetup
 
-    every = {BASE: SystemSetup(translator, {"weight": 0.0})}
+    alone = {"weight": 0.0} | ({"shots": 0} if arguments.store is not None and shots_of(arguments.store) else {})
+    every = {BASE: SystemSetup(translator, alone)}
     opened: dict[str | None, Translator] = {None: translator}
     memories: dict[str | None, TranslationMemory] = {}
     for name, (own, store) in systems.items():
@@ -140,6 +141,13 @@ def open_systems(
             its.decoder.retriever(search)
         every[name] = SystemSetup(its, {**own, **with_value(search)})
     return every
+
+
+def shots_of(store: str) -> int:
+    """How many examples the prompts of a datastore have."""
+    from knn_seq.storage import DatastoreFolder
+
+    return DatastoreFolder(store).manifest.build.shots
 
 
 def _memory(arguments: argparse.Namespace, translator: Translator, store: str | None) -> TranslationMemory:

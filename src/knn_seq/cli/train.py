@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from knn_seq.cli.files import open_test_set, read_test_set
-from knn_seq.cli.options import add_corpus_options, add_model_options, add_quiet_option
+from knn_seq.cli.files import TestSet, open_test_set, read_test_set
+from knn_seq.cli.options import add_corpus_options, add_model_options, add_quiet_option, add_text_options, window_of
 
 if TYPE_CHECKING:
     from knn_seq.train import Training
+    from knn_seq.translator import Translator
 
 HELP = "train a combiner, which decides for each token how much its neighbours count"
 EXAMPLE = "knn-seq train store/ --combiner learned"
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, help="of all that is random (default 0)")
     group.add_argument("--as-default", action="store_true", help="let `translate` use it, even if `fixed` is better")
     add_corpus_options(parser, "dev", "a dev set, in the place of the datastore's own sentences")
+    add_text_options(parser, "text", "a plain text, in the place of a language model's datastore's own")
     add_model_options(parser)
     add_quiet_option(parser)
 
@@ -56,6 +59,8 @@ def run(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name) < 1:
             flag = "-k" if name == "k" else f"--{name}"
             raise KnnSeqError(f"{flag} must be at least 1, not {getattr(arguments, name)}.")
+    if arguments.text and any(getattr(arguments, name) is not None for name in ("dev", "source", "target")):
+        raise KnnSeqError("Give plain text or sentence pairs, not both.")
     given = any(getattr(arguments, name) is not None for name in ("dev", "source", "target"))
     dev_set = open_test_set(arguments, "dev") if given else None
     translator = Translator(
@@ -72,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
     dev = None if dev_set is None else read_test_set(dev_set, translator.model)
     trained = translator.train(
         arguments.combiner,
-        dev=None if dev is None else list(zip(dev.sources, dev.references, strict=True)),
+        dev=_dev(arguments, translator, dev),
         general=arguments.general,
         sentences=arguments.sentences,
         k=arguments.k,
@@ -82,6 +87,15 @@ def run(arguments: argparse.Namespace) -> None:
     print(table(trained))
     used = translator.store.search_settings  # type: ignore[union-attr]
     print(f"Stored in {arguments.store}; `knn-seq translate {arguments.store}` uses the combiner '{used.combiner}'.")
+
+
+def _dev(arguments: argparse.Namespace, translator: Translator, dev: TestSet | None) -> Sequence[Any] | None:
+    """What is learned from in the place of the datastore's own sentences, if anything was given."""
+    if arguments.text:
+        from knn_seq.language import read_text
+
+        return read_text(arguments.text, translator.model, window_of(arguments)).references
+    return None if dev is None else list(zip(dev.sources, dev.references, strict=True))
 
 
 def table(trained: list[Training]) -> str:

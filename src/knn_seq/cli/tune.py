@@ -14,6 +14,7 @@ from knn_seq.cli.options import (
     add_model_options,
     add_quiet_option,
     add_search_options,
+    add_text_options,
     chosen,
 )
 from knn_seq.cli.searched import add_searched_options, open_translator
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_searched_options(parser)
     add_corpus_options(parser, "dev", "the dev set")
+    add_text_options(parser, "text", "a plain text in its place, for a language model: the most likely settings win")
     group = parser.add_argument_group("tuning")
     group.add_argument("--metric", default="bleu", help="that decides among the best few: bleu (default), chrf")
     group.add_argument("--confirm", type=int, default=8, metavar="N", help="settings to decode with (default 8)")
@@ -61,6 +63,10 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.tune.tuning import verdict
 
     require_writable(arguments.json, arguments.plot)
+    if arguments.text:
+        from knn_seq.cli.perplexity import tune_on_text
+
+        return tune_on_text(arguments)
     dev_set = open_test_set(arguments, "dev")
     for name in ("confirm", "largest_k"):
         if getattr(arguments, name) < 1:

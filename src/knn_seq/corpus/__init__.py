@@ -6,6 +6,7 @@ from knn_seq.corpus.lines import LineReader
 from knn_seq.corpus.opening import CorpusLike, open_corpus
 from knn_seq.corpus.pair import BadPair, SentencePair, make_pair
 from knn_seq.corpus.split import split_corpus
+from knn_seq.corpus.windows import Window, WindowReader, open_text
 from knn_seq.corpus.writers import PAIR_WRITERS, PairWriter
 
 __all__ = [
@@ -18,7 +19,10 @@ __all__ = [
     "LineReader",
     "PairWriter",
     "SentencePair",
+    "Window",
+    "WindowReader",
     "make_pair",
     "open_corpus",
+    "open_text",
     "split_corpus",
 ]

@@ -89,6 +89,10 @@ class CorpusReader(ABC):
         """For a corpus that brings its own tokens: why many may be unknown, and what to do; None: they are of text."""
         return None
 
+    def longest_side(self) -> int | None:
+        """Tokens that a side may have, where the corpus brings its own; None: as many as the settings say."""
+        return None
+
     def content_files(self) -> Sequence[Path]:
         """The files that hold the sentence pairs."""
         return self.paths

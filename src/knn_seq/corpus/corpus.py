@@ -50,6 +50,10 @@ class Corpus:
         """Why many tokens of the corpus may be unknown and what to do, if it brings its own."""
         return self.reader.why_unknown()
 
+    def longest_side(self) -> int | None:
+        """Tokens that a side may have, if the corpus brings its own."""
+        return self.reader.longest_side()
+
     def identity(self) -> dict[str, Any]:
         """What tells whether this is the same corpus as another time."""
         return {

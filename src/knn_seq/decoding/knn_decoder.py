@@ -9,10 +9,14 @@ from functools import partial
 from typing import Any
 
 from knn_seq.combine import COMBINERS, Combiner, has_own_temperature
+from knn_seq.decoding.clusters import Clusters, open_clusters
 from knn_seq.decoding.outage import Outage
+from knn_seq.decoding.pointers import Pointers
+from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import SkipNetwork, Skipping, open_skip
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.decoding.stored_settings import PARTS, stored_settings
+from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.models import Model, Source
 from knn_seq.retrieve import RETRIEVERS, Retriever
 from knn_seq.runtime.stopwatch import Stopwatch
@@ -43,6 +47,7 @@ class KnnDecoder:
         self._combiners: dict[str, Combiner] = {}
         self._skips: dict[str, SkipNetwork] = {}
         self._refreshing = threading.Lock()
+        self._clusters: Clusters | None = None
         self._outages: defaultdict[str | None, Outage] = defaultdict(Outage)  # of the index of that name
 
     def settings(self, options: Mapping[str, Any] | None = None) -> SearchSettings:
@@ -116,6 +121,7 @@ class KnnDecoder:
         self._retrievers.clear()
         self._combiners.clear()
         self._skips.clear()
+        self._clusters = None
 
     def batch(
         self,
@@ -123,6 +129,7 @@ class KnnDecoder:
         settings: SearchSettings,
         stopwatch: Stopwatch | None = None,
         at_once: bool = True,
+        searches: Searches | None = None,
     ) -> KnnBatch | None:
         """What adds neighbours to the steps of some sentences; None: the model decodes them alone.
 
@@ -131,6 +138,7 @@ class KnnDecoder:
             settings: How neighbours are found and how much they count.
             stopwatch: Told what searching and combining take.
             at_once: All sentences are in the batch from the first step on; else they enter as the search says.
+            searches: Told how many rows wanted neighbours, and how many were searched.
         """
         if not settings.weight:
             return None
@@ -139,8 +147,20 @@ class KnnDecoder:
         if retriever is None and at_once:
             return None
         reopen = partial(self.retriever, settings)
-        skipping = self._skipping(settings)
-        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skipping, at_once, reopen)
+        skipping, pointers = self._skipping(settings), self._pointers(settings)
+        parts = (stopwatch, outage, skipping, at_once, reopen, pointers, searches)
+        return KnnBatch(retriever, combiner, settings, sources, *parts)
+
+    def _pointers(self, settings: SearchSettings) -> Pointers | None:
+        if not settings.pointers:
+            return None
+        if settings.skip is not None:
+            raise InvalidSetting("Pointers and skipping both save searches: give --pointers or --skip, not both.")
+        if not isinstance(self.store, DatastoreFolder):
+            raise KnnSeqError("A translation memory has no pointers: leave --pointers out, or build a datastore.")
+        if settings.clusters and self._clusters is None:
+            self._clusters = open_clusters(self.store)
+        return Pointers(self.store, settings, self._clusters if settings.clusters else None)
 
     def _skipping(self, settings: SearchSettings) -> Skipping | None:
         if settings.skip is None:

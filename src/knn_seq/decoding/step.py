@@ -10,6 +10,8 @@ from torch import Tensor
 
 from knn_seq.combine import Combiner, CombinerInputs, mix_retrieved
 from knn_seq.decoding.outage import Outage
+from knn_seq.decoding.pointers import Pointers
+from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import Skipping
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, Step, StepChanges, StreamHook
@@ -40,6 +42,8 @@ class KnnBatch(StreamHook):
         skipping: Says which rows need no search; None: all are searched.
         at_once: All sentences are there from the first step on; else each gets ready when it enters.
         reopen: Gives the retriever, should its index answer later.
+        pointers: Give neighbours without a search where they can; None: all are searched.
+        searches: Told how many rows wanted neighbours, and how many were searched.
     """
 
     def __init__(
@@ -53,10 +57,12 @@ class KnnBatch(StreamHook):
         skipping: Skipping | None = None,
         at_once: bool = True,
         reopen: Callable[[], Retriever] | None = None,
+        pointers: Pointers | None = None,
+        searches: Searches | None = None,
     ) -> None:
         self.retriever, self.combiner, self.settings, self.sources = retriever, combiner, settings, sources
         self.stopwatch, self.outage, self.skipping = stopwatch or Stopwatch(), outage or Outage(), skipping
-        self.reopen = reopen
+        self.reopen, self.pointers, self.searches = reopen, pointers, searches or Searches()
         self._prepared: dict[int, Prepared] = {}  # of a sentence's number
         self._prefixes = PrefixRows()
         self._may_repeat = False
@@ -95,6 +101,7 @@ class KnnBatch(StreamHook):
         with self.stopwatch.timing("search"):
             finished = None if self._on_accelerator else step.finished
             rows = None if finished is None else ~finished
+            self.searches.wanted += len(step.queries) if rows is None else int(rows.sum())
             needed = self._needed(step)
             if needed is not None:
                 rows = needed.to(step.queries.device) if rows is None else rows & needed.to(rows.device)
@@ -130,7 +137,17 @@ class KnnBatch(StreamHook):
             rows: Those that are searched, (rows,) bool; None: all.
             prefixes: The tokens before each row, (rows, t): equal ones have equal queries, which are searched once.
         """
+        if self.pointers is None or prefixes is None:
+            return self._searched(queries, sentences, rows, prefixes)
+        followed = self.pointers.follow(queries, sentences, prefixes)
+        left = ~followed.rows if rows is None else rows & ~followed.rows
+        found = self._searched(queries, sentences, left, prefixes).replaced(followed.rows, followed.neighbours)
+        self.pointers.remember(sentences, prefixes, found, followed)
+        return found
+
+    def _searched(self, queries: Tensor, sentences: Tensor, rows: Tensor | None, prefixes: Tensor | None) -> Neighbours:
         nothing = Neighbours.none(len(queries), self.settings.k, queries.device)
+        self.searches.made += len(queries) if rows is None else int(rows.sum())
         if rows is not None and not rows.any():
             return nothing
         if rows is None:

@@ -12,6 +12,7 @@ from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.explain.explanation import Explanation, RetrievedToken, TokenExplanation
 from knn_seq.explain.reasons import UsualDistance, reasons
 from knn_seq.likelihood import Predictions, Reference, predict_batches
+from knn_seq.models import Source
 from knn_seq.settings import SearchSettings
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.translation_memory import TranslationMemory
@@ -36,6 +37,7 @@ def explain(
     translator: Translator,
     translations: Sequence[Translation],
     neighbours: int | None = None,
+    sources: Sequence[Source] | None = None,
     **options: Unpack[TranslateOptions],
 ) -> list[Explanation]:
     """Trace translations to the model and to the neighbours of each of their tokens.
@@ -46,6 +48,7 @@ def explain(
         translator: The translator.
         translations: What it, or somebody else, made of their sources.
         neighbours: How many neighbours of each token are told of, nearest first; None: all.  All of them count.
+        sources: What the model has read for each; None: the translations' sources, as the translator reads them.
         **options: Search settings; give those that the translations were made with.
     """
     decoder = _current(translator)
@@ -53,7 +56,7 @@ def explain(
     name = cache(translator.model.tokenizer.token)
     explanations = [Explanation(translation, []) for translation in translations]
     usual = UsualDistance.known(decoder, settings)
-    for numbers, predictions in _predictions(translator, decoder, translations, settings):
+    for numbers, predictions in _predictions(translator, decoder, translations, settings, sources):
         retrieved = _probabilities(decoder, predictions, settings)
         found = _retrieved(predictions, retrieved.combination, decoder.store, name, neighbours)
         tokens = _explained(predictions, retrieved, found, name, usual)
@@ -89,13 +92,20 @@ def _current(translator: Translator) -> KnnDecoder:
 
 
 def _predictions(
-    translator: Translator, decoder: KnnDecoder, translations: Sequence[Translation], settings: SearchSettings
+    translator: Translator,
+    decoder: KnnDecoder,
+    translations: Sequence[Translation],
+    settings: SearchSettings,
+    read: Sequence[Source] | None = None,
 ) -> Iterator[tuple[list[int], Predictions]]:
     """The numbers of some translations, and what is predicted at their tokens; empty ones are passed over."""
     written = [number for number, translation in enumerate(translations) if translation.tokens]
     if not written:
         return
-    sources, _ = translator.read([translations[number].source for number in written])
+    if read is None:
+        sources, _ = translator.read([translations[number].source for number in written], settings)
+    else:
+        sources = [read[number] for number in written]
     references = [
         Reference(source, translations[number].tokens) for number, source in zip(written, sources, strict=True)
     ]

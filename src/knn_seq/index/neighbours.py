@@ -72,6 +72,23 @@ class Neighbours:
         counts[rows] = self.counts
         return replace(every, counts=counts)
 
+    def replaced(self, rows: Tensor, by: Neighbours) -> Neighbours:
+        """The same, with others in some rows.
+
+        Args:
+            rows: Which, (rows,) bool.
+            by: Their neighbours, of the same k.
+        """
+        if not len(by.ids):
+            return self
+        distances, values, ids = self.distances.clone(), self.values.clone(), self.ids.clone()
+        distances[rows], values[rows], ids[rows] = by.distances, by.values, by.ids
+        counts = None
+        if self.counts is not None or by.counts is not None:
+            counts = torch.ones_like(self.ids) if self.counts is None else self.counts.clone()
+            counts[rows] = 1 if by.counts is None else by.counts
+        return Neighbours(distances, values, ids, counts=counts)
+
     def without(self, dropped: Tensor) -> Neighbours:
         """The neighbours that are not dropped, (rows, k) bool, still nearest first; places at the end become empty."""
         order = dropped.to(torch.int8).argsort(dim=1, stable=True)

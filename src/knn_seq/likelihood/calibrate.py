@@ -51,7 +51,7 @@ def calibrate(
         Fields of `SearchSettings`; none if no token has neighbours.
     """
     references = held_out(decoder, sentences)
-    asked = replace(settings, k=max(k_choices), weight=1.0, skip=None)
+    asked = replace(settings, k=max(k_choices), weight=1.0, skip=None, pointers=None)
     made = predict(decoder, references, [asked], label="defaults")
     if not made:
         return {}
@@ -104,7 +104,7 @@ def held_out(decoder: KnnDecoder, sentences: int, seed: int = 0) -> list[Referen
     return [
         Reference(Source(store.texts[number][0], pair.source), pair.target, number)
         for number, pair in zip(chosen[:enough], pairs, strict=False)
-        if model.max_length is None or max(map(len, pair)) <= model.max_length
+        if model.fits(*map(len, pair))
     ]
 
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from knn_seq.combine import COMBINERS, CombinerInputs
-from knn_seq.decoding import KnnDecoder
+from knn_seq.decoding import KnnBatch, KnnDecoder
+from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import position_by_position
 from knn_seq.decoding.step import combiner_inputs
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, TokenPair
-from knn_seq.models.batching import length_batches
+from knn_seq.models.batching import length_batches, pad
 from knn_seq.runtime.progress import Progress
 from knn_seq.settings import SearchSettings
 
@@ -107,25 +108,35 @@ def predict_batches(
     references: Sequence[Reference],
     settings: Sequence[SearchSettings],
     best_log_probs: int | None = None,
+    searches: Sequence[Searches | None] | None = None,
 ) -> Iterator[tuple[list[int], list[Predictions]]]:
-    """The same batch by batch, in batches of similar lengths: which references, and their predictions."""
+    """The same batch by batch, in batches of similar lengths: which references, and their predictions.
+
+    Each of the `searches` is told how many searches the settings in its place wanted and made.
+    """
+    counts = searches or [None] * len(settings)
     source_lengths = np.array([len(one.source.tokens) for one in references], np.int64)
     target_lengths = np.array([len(one.target) for one in references], np.int64)
     for batch in length_batches(source_lengths, target_lengths, SCORE_TOKENS):
         numbers = batch.tolist()
-        yield numbers, _predict_batch(decoder, [references[number] for number in numbers], settings, best_log_probs)
+        some = [references[number] for number in numbers]
+        yield numbers, _predict_batch(decoder, some, settings, best_log_probs, counts)
 
 
 def _predict_batch(
-    decoder: KnnDecoder, batch: list[Reference], settings: Sequence[SearchSettings], best_log_probs: int | None
+    decoder: KnnDecoder,
+    batch: list[Reference],
+    settings: Sequence[SearchSettings],
+    best_log_probs: int | None,
+    searches: Sequence[Searches | None],
 ) -> list[Predictions]:
     keys, log_probs = decoder.model.score([TokenPair(one.source.tokens, one.target) for one in batch])
     targets = torch.tensor([token for one in batch for token in one.target], device=log_probs.device)
     positions = torch.cat([torch.arange(len(one.target)) for one in batch])
     best = log_probs.max(dim=1)
     made = []
-    for each in settings:
-        neighbours = _neighbours(decoder, keys, log_probs, batch, each).to(keys.device)
+    for each, counted in zip(settings, searches, strict=True):
+        neighbours = _neighbours(decoder, keys, log_probs, batch, each, counted).to(keys.device)
         kept = COMBINERS.get(each.combiner).best_log_probs if best_log_probs is None else best_log_probs
         inputs = combiner_inputs(kept, keys, neighbours, log_probs)
         of_targets = log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
@@ -144,16 +155,24 @@ def _predict_batch(
 
 
 def _neighbours(
-    decoder: KnnDecoder, queries: Tensor, log_probs: Tensor, batch: list[Reference], settings: SearchSettings
+    decoder: KnnDecoder,
+    queries: Tensor,
+    log_probs: Tensor,
+    batch: list[Reference],
+    settings: SearchSettings,
+    searches: Searches | None,
 ) -> Neighbours:
     """The neighbours of each token as decoding with these settings would find them, without its own sentence's."""
     sentences = torch.arange(len(batch)).repeat_interleave(torch.tensor([len(one.target) for one in batch]))
     own = torch.tensor([one.sentence for one in batch])
     held_out = bool((own >= 0).any())
-    asked = replace(settings, k=settings.k + OWN_SENTENCE_MARGIN) if held_out else settings
-    knn = decoder.batch([one.source for one in batch], asked)
+    asked = replace(settings, k=settings.k + OWN_SENTENCE_MARGIN, pointers=None) if held_out else settings
+    knn = decoder.batch([one.source for one in batch], asked, searches=searches)
     if knn is None:
         return Neighbours.none(len(queries), settings.k, queries.device)
+    knn.searches.wanted += len(queries)
+    if knn.pointers is not None:
+        return _step_by_step(knn, queries, [one.target for one in batch])
 
     def find(rows: Tensor | slice) -> Neighbours:
         found = knn.neighbours(queries[rows], sentences[rows])
@@ -174,4 +193,25 @@ def _neighbours(
         knn.skipping.found(needed, found)
         parts.append(found.to("cpu"))
         order.append(rows)
+    return Neighbours.join(parts).rows(torch.cat(order).argsort())
+
+
+def _step_by_step(knn: KnnBatch, queries: Tensor, targets: list[Sequence[int]]) -> Neighbours:
+    """The neighbours of all tokens, where those of a token depend on what was found for the one before it.
+
+    Args:
+        knn: What adds neighbours to the batch.
+        queries: (tokens, dimension), sentence after sentence.
+        targets: The tokens of each sentence.
+    """
+    lengths = np.array([len(target) for target in targets])
+    starts = np.cumsum(lengths) - lengths
+    padded, _ = pad(targets, 0, torch.device("cpu"))
+    parts, order = [], []
+    for step in range(int(lengths.max())):
+        sentences = torch.from_numpy(np.flatnonzero(lengths > step))
+        places = torch.from_numpy(starts)[sentences] + step
+        there = places.to(queries.device)
+        parts.append(knn.neighbours(queries[there], sentences, None, padded[sentences, :step]))
+        order.append(there)
     return Neighbours.join(parts).rows(torch.cat(order).argsort())

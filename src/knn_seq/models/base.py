@@ -144,11 +144,16 @@ class UnknownToken(NamedTuple):
     target: int | None = None
 
 
+Shots = Sequence[tuple[str, str]]
+"""Sentence pairs that a model sees as examples in its prompt, the most similar one last."""
+
+
 class PairTokenizer(ABC):
     """Text to tokens and back.  It travels to other processes, so it must be picklable."""
 
     unknown = UnknownToken()
     prompt: str | None = None  # what a source is written into, with {source} in its place; None: nothing
+    end: int | None = None  # a further token that ends an output, if the tokenizer knows one
 
     @abstractmethod
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
@@ -166,6 +171,29 @@ class PairTokenizer(ABC):
     def token(self, token: int) -> str:
         """A token as a person reads it."""
 
+    def encode_with_shots(self, texts: Sequence[str], shots: Sequence[Shots], longest: int | None) -> list[list[int]]:
+        """The prompt for each text with examples before it.
+
+        Args:
+            texts: The sentences.
+            shots: The examples for each of them.
+            longest: Tokens of a prompt: of examples that do not fit, the least similar ones are left out.
+        """
+        raise InvalidSetting("Examples in the prompt (--shots) are for decoder-only models, such as Llama.")
+
+    @property
+    def text_start(self) -> list[int]:
+        """What a model that continues text reads before the text."""
+        return []
+
+    def encode_text(self, text: str) -> list[int]:
+        """The tokens of a text that a model continues, and of nothing else."""
+        raise InvalidSetting("Plain text (--text) is for decoder-only models, such as GPT-2 or Llama.")
+
+    def plain_text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens as it is, spaces at both ends included."""
+        return self.decode(tokens)
+
     def why_unknown(self, side: str) -> str:
         """Why much of a text may be unknown and what to do, for a message about the "source" or "target" side."""
         return "the text is not what the model was trained to read: check its language, its script and its tokenization"
@@ -180,6 +208,12 @@ class Model(ABC):
     architecture: str
     dimension: int  # of a key
     max_length: int | None  # tokens of a source, and of a target, that the model has positions for; None: any number
+
+    window: int | None = None  # tokens that a decoder-only model reads and writes together; None: any number
+
+    def fits(self, source: int, target: int) -> bool:
+        """Whether the model can read a source and write a target of these lengths."""
+        return self.max_length is None or max(source, target) <= self.max_length
 
     @property
     def source_language(self) -> str | None:

@@ -3,15 +3,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import PairTokenizer, TokenPair
+from knn_seq.models.base import Hypothesis, PairTokenizer, StepHook, TokenPair
 from knn_seq.models.batching import masked_mean, pad
 from knn_seq.models.network import NetworkModel
-from knn_seq.settings import ModelSettings
+from knn_seq.models.prompt_cache import PromptCache
+from knn_seq.settings import DecodingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 
 class DecoderOnlyModel(NetworkModel):
@@ -22,8 +26,13 @@ class DecoderOnlyModel(NetworkModel):
 
     def __init__(self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings) -> None:
         padding = network.generation_config.pad_token_id
+        positions = getattr(network.config, "max_position_embeddings", None)
+        self.window = None if positions is None else int(positions)
         super().__init__(network, tokenizer, vocabulary, settings)
         self.padding = self._any_token() if padding is None else padding
+        if tokenizer.end is not None:
+            self.end_tokens.add(tokenizer.end)
+        self.prompt_cache = PromptCache(self.network)
 
     def _teacher_forcing(self, pairs: Sequence[TokenPair]) -> tuple[dict[str, Tensor], list[int]]:
         tokens, mask = pad([[*pair.source, *pair.target[:-1]] for pair in pairs], self._any_token(), self.device)
@@ -34,8 +43,27 @@ class DecoderOnlyModel(NetworkModel):
         return {"input_ids": tokens, "attention_mask": mask, "pad_token_id": self.padding}
 
     def _positions(self) -> int | None:
-        positions = getattr(self.network.config, "max_position_embeddings", None)
-        return None if positions is None else int(positions) // 2  # prompt and output share them
+        return None if self.window is None else self.window // 2  # prompt and output share them
+
+    def fits(self, source: int, target: int) -> bool:
+        """See `Model.fits`: a short target leaves place for a long prompt."""
+        return self.window is None or source + target <= self.window
+
+    def _search_arguments(self, decoding: DecodingSettings | GenerationConfig, forced: int) -> dict[str, Any]:
+        # The end of an answer in a chat need not be what the network's configuration names.
+        return {"eos_token_id": sorted(self.end_tokens), **super()._search_arguments(decoding, forced)}
+
+    def _search(
+        self, inputs: dict[str, Any], arguments: dict[str, Any], step_hook: StepHook | None, sentences: int
+    ) -> list[Hypothesis]:
+        own = self.network.generation_config
+        # Whoever asks for a cache of another kind, or for none, gets it.
+        if not any(each is False or isinstance(each, str) for each in _cache_settings(arguments, own)):
+            copies = max(
+                arguments.get(name) or getattr(own, name) or 1 for name in ("num_beams", "num_return_sequences")
+            )
+            inputs = self.prompt_cache.reuse(inputs, copies)
+        return super()._search(inputs, arguments, step_hook, sentences)
 
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return int(inputs["input_ids"].shape[1])
@@ -80,3 +108,10 @@ class DecoderOnlyModel(NetworkModel):
         """What keeps a network from computing logits of a complete prompt."""
         known = inspect.signature(self.network.forward).parameters
         return {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+
+
+def _cache_settings(arguments: dict[str, Any], own: GenerationConfig) -> list[Any]:
+    return [
+        arguments.get(name) if arguments.get(name) is not None else getattr(own, name, None)
+        for name in ("use_cache", "cache_implementation")
+    ]

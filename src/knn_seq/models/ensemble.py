@@ -47,6 +47,7 @@ class Ensemble(Model):
         self.architecture = self.lead.architecture
         self.dimension = self.lead.dimension
         self.device = self.lead.device
+        self.window = self.lead.window
         self.max_length = min((model.max_length for model in models if model.max_length is not None), default=None)
 
     @property
@@ -58,6 +59,10 @@ class Ensemble(Model):
     def target_language(self) -> str | None:
         """The first one's."""
         return self.lead.target_language
+
+    def fits(self, source: int, target: int) -> bool:
+        """Whether all of them can."""
+        return all(model.fits(source, target) for model in (self.lead, *self.followers))
 
     @classmethod
     def of(cls, models: Sequence[Model]) -> Ensemble:

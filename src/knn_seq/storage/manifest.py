@@ -78,6 +78,8 @@ class BuildInfo(Record):
     combiner: str = BuildSettings.combiner
     general: str | None = BuildSettings.general
     auto_compact: float = BuildSettings.auto_compact
+    shots: int = BuildSettings.shots
+    shots_by: str = BuildSettings.shots_by
 
     def check(self, at: str) -> None:
         """See `Record.check`."""

@@ -66,7 +66,7 @@ def examples_for(
         k: The most neighbours of a token.
         seed: Of the choice of sentences.
     """
-    asked = replace(settings, k=max(k, *K_CHOICES), weight=1.0, skip=None, combiner="fixed")
+    asked = replace(settings, k=max(k, *K_CHOICES), weight=1.0, skip=None, pointers=None, combiner="fixed")
     asked = replace(asked, combiner_options={})
     if dev is None:
         return own_examples(decoder, asked, sentences, general, seed)

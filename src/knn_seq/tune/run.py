@@ -103,10 +103,10 @@ def tune_combiners(
     searches = [translator.settings(each)[0] for each in own]
     opened = [decoder.combiner(search) for search in searches]  # what is missing is said before the search
     sizes = [size or searches[0].subset_size for size in subset_sizes]
-    asked = replace(searches[0], k=largest_k, weight=1.0, skip=None)
+    asked = replace(searches[0], k=largest_k, weight=1.0, skip=None, pointers=None)
     predictions = predict(
         decoder,
-        translator.references(sources, references),
+        translator.references(sources, references, searches[0]),
         [replace(asked, subset_size=size) for size in sizes],
         "search",
         max(combiner.best_log_probs for combiner in opened),
