@@ -35,8 +35,8 @@ def twin(model: NetworkModel) -> NetworkModel:
     return other
 
 
-def _pausing_decoder(model: NetworkModel, rows_each: int) -> RowDecoder:
-    decoder = type(model).row_decoder(model, rows_each)
+def _pausing_decoder(model: NetworkModel, rows_each: int, attends: bool = False) -> RowDecoder:
+    decoder = type(model).row_decoder(model, rows_each, attends)
     step = decoder.step
 
     def paused(tokens: Tensor) -> DecoderStep:

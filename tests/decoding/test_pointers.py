@@ -135,7 +135,7 @@ def test_a_minimum_that_is_never_reached_searches_every_token(translator, source
     for options in ({}, {"pointers": 7}):  # more than k
         batch = translator.decoder.batch
         counted = Searches()
-        translator.decoder.batch = lambda s, w, t=None, c=counted: batch(s, w, t, c)
+        translator.decoder.batch = lambda s, w, t=None, at_once=True, c=counted: batch(s, w, t, at_once, c)
         searches.append((translator.translate(sources, **SETTINGS, **options), counted))
         translator.decoder.batch = batch
     (plain, all_rows), (never, none_saved) = searches
@@ -144,13 +144,10 @@ def test_a_minimum_that_is_never_reached_searches_every_token(translator, source
     assert none_saved.wanted > 0
 
 
-def test_skipped_rows_are_neither_searched_nor_followed(skip_store):
+def test_pointers_and_skipping_are_not_combined(skip_store):
     translator = Translator(skip_store, device="cpu", combiner="fixed", k=6, temperature=30.0, weight=0.7, beam_size=1)
-    counted = Searches()
-    batch = translator.decoder.batch
-    translator.decoder.batch = lambda s, w, t=None: batch(s, w, t, counted)
-    translator.translate(["5 6 7", "9 10 11"], skip="learned", pointers=1, max_length=8)
-    assert counted.made < counted.wanted
+    with pytest.raises(InvalidSetting, match="--pointers or --skip, not both"):
+        translator.translate("5 6 7", skip="learned", pointers=1, max_length=8)
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=6), st.data())

@@ -103,7 +103,7 @@ def test_the_table_has_a_line_for_each_system(comparison):
     assert bleu_line == f"BLEU: {comparison.signatures['BLEU']}"
     assert chrf_line == f"chrF: {comparison.signatures['chrF']}"
     assert len({len(line) for line in lines}) == 1
-    assert max(map(len, lines)) <= 120
+    assert max(map(len, lines)) <= 124  # a speed of six digits takes more
     base, copying, mixed = (line.split() for line in lines[1:])
     system = comparison.systems[0]
     assert base == [

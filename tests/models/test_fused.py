@@ -60,7 +60,7 @@ def test_every_step_is_that_of_the_network(kind, rows, key, data):
             prefixes += [[[] for _ in range(rows)] for _ in new]
         last = [prefix[-1] if prefix else model.prefix[-1] for each in prefixes for prefix in each]
         with torch.no_grad():
-            logits, queries, _ = decoder.step(torch.tensor(last))
+            logits, queries, *_ = decoder.step(torch.tensor(last))
         place = 0
         for source, each in zip(sources, prefixes, strict=True):
             for prefix in each:
