@@ -119,6 +119,11 @@ class Model(ABC):
         """What it translates from, if it knows: "pt", "pt_BR"."""
         return self.settings.source_lang
 
+    @property
+    def target_language(self) -> str | None:
+        """What it translates into, if it knows."""
+        return self.settings.target_lang
+
     @abstractmethod
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:
         """The key of every target token under teacher forcing, pair after pair, (tokens, dimension)."""

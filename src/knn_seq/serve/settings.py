@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from knn_seq.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Where a server listens, whom it answers and how much it takes on."""
+
+    host: str = "127.0.0.1"
+    port: int = 5000  # LibreTranslate's, which its clients know
+    workers: int = 1  # processes
+    api_keys: Path | None = None  # the file of keys; None: everyone who reaches the server may do everything
+    open: bool = False  # let others than this machine use it without keys
+    cors_origins: tuple[str, ...] = ()  # pages of other servers that may use the API; "*": all
+    largest_text: int = 20_000  # characters of a request
+    largest_batch: int = 128  # texts of a request
+    largest_upload: int = 32 << 20  # bytes of a file
+    queue_size: int = 1024  # sentences that wait; more are refused
+    batch_size: int = 32  # sentences that are translated together
+    request_seconds: float = 120.0  # after which a request is given up
+    shutdown_seconds: float = 30.0  # for requests that run when the server is to stop
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "largest_text", "largest_batch", "largest_upload", "queue_size", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InvalidSetting(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.port < 1 << 16:
+            raise InvalidSetting(f"A port lies between 0 and 65535: {self.port} does not.")
+        if self.api_keys is None and not self.open and not is_loopback(self.host):
+            raise InvalidSetting(
+                f"On {self.host} everyone in the network could read and change the datastores: "
+                "give --api-keys, or --open if that is meant."
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
