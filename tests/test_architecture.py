@@ -40,6 +40,7 @@ ORDER = [
     "explain",
     "tune",
     "evaluate",
+    "serve",
     "demo",
     "fairseq",
     "cli",

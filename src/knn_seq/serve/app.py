@@ -19,6 +19,7 @@ from knn_seq.serve.libretranslate import libretranslate_api
 from knn_seq.serve.service import Service
 from knn_seq.serve.settings import ServerSettings
 from knn_seq.serve.stores import Stores
+from knn_seq.serve.v1 import v1_api
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -55,6 +56,7 @@ def make_app(stores: Stores, settings: ServerSettings) -> FastAPI:
     access = Access(None if settings.api_keys is None else KeyFile(settings.api_keys))
     service = Service(settings)
     app.include_router(libretranslate_api(stores, service, access))
+    app.include_router(v1_api(stores, service, access))
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]

@@ -54,9 +54,9 @@ class TranslateRequest(BaseModel):
 class TranslateAnswer(BaseModel):
     """The translation of each text."""
 
-    translatedText: str | list[str]  # noqa: N815 (as it stands in the API)
+    translatedText: str | list[str]
     alternatives: list[str] | list[list[str]] | None = None
-    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {

@@ -8,15 +8,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from knn_seq.decoding import Translation
 from knn_seq.errors import KnnSeqError
 from knn_seq.translator import Translator
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class QueueFull(Exception):
@@ -48,16 +50,9 @@ class Job:
     def finish(self, error: BaseException | None = None) -> None:
         """Give the request what it waits for; from any thread."""
 
-        def resolve() -> None:
-            if self.done.done():
-                return
-            if error is not None:
-                self.done.set_exception(error)
-            else:
-                self.done.set_result([self.results[i] for i in range(len(self.texts))])
-
+        results = None if error is not None else [self.results[i] for i in range(len(self.texts))]
         if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(resolve)
+            self.loop.call_soon_threadsafe(_resolve, self.done, results, error)
 
 
 class TranslationQueue:
@@ -75,6 +70,7 @@ class TranslationQueue:
         self.translator, self.batch_size, self.size = translator, batch_size, size
         self.batches: list[int] = []  # the sizes of the last batches, for the metrics
         self._jobs: deque[Job] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="translations", daemon=True)
@@ -108,6 +104,26 @@ class TranslationQueue:
         finally:
             job.cancelled = True
 
+    async def call(self, function: Callable[[], T]) -> T:
+        """What a function gives that needs the model to itself, such as an explanation; it runs between batches."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            try:
+                result = function()
+            except Exception as error:
+                loop.call_soon_threadsafe(_resolve, done, None, error)
+            else:
+                loop.call_soon_threadsafe(_resolve, done, result, None)
+
+        with self._changed:
+            if self._stopping:
+                raise Stopping
+            self._calls.append(run)
+            self._changed.notify()
+        return await done
+
     def stop(self, seconds: float) -> None:
         """Finish what waits, and take nothing new."""
         with self._changed:
@@ -117,6 +133,8 @@ class TranslationQueue:
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:
+            while self._calls:
+                self._calls.popleft()()
             if not batch:
                 continue
             jobs = list(dict.fromkeys(job for job, _ in batch))
@@ -145,7 +163,7 @@ class TranslationQueue:
     def _next(self) -> list[tuple[Job, int]] | None:
         """Some sentences of each request with the settings of the first; None: the server stops."""
         with self._changed:
-            while not self._jobs:
+            while not self._jobs and not self._calls:
                 if self._stopping:
                     return None
                 self._changed.wait()
@@ -174,3 +192,12 @@ class TranslationQueue:
             if job in self._jobs:
                 self._jobs.remove(job)
         job.finish(error)
+
+
+def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,39 @@
+"""`knn-seq serve`: an HTTP server."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = "serve datastores: LibreTranslate's HTTP API, an API of our own, and a page"
+EXAMPLE = "knn-seq serve store/ law=other-store/ --port 5000"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    from knn_seq.serve.settings import ServerSettings
+
+    parser.add_argument("stores", nargs="+", metavar="STORE", help="a datastore's folder, or NAME=FOLDER")
+    parser.add_argument("--host", default=ServerSettings.host, help="the address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=ServerSettings.port, help="the port (default: %(default)s)")
+    parser.add_argument("--api-keys", type=Path, metavar="FILE", help="answer only requests with a key of this file")
+    parser.add_argument("--open", action="store_true", help="let other machines use it without a key")
+    parser.add_argument(
+        "--cors-origin", action="append", default=[], metavar="ORIGIN", help="a page that may use the API"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Serve until a signal."""
+    from knn_seq.serve.run import serve
+    from knn_seq.serve.settings import ServerSettings
+    from knn_seq.serve.stores import parse_stores
+
+    settings = ServerSettings(
+        host=arguments.host,
+        port=arguments.port,
+        api_keys=arguments.api_keys,
+        open=arguments.open,
+        cors_origins=tuple(arguments.cors_origin),
+    )
+    serve(parse_stores(arguments.stores), settings)
