@@ -46,8 +46,8 @@ class TranslateRequest(BaseModel):
     q: str | list[str] = Field(description="The text, or several")
     source: str = Field(description="Language code, or 'auto'")
     target: str = Field(description="Language code")
-    format: str = Field("text", description="'text' or 'html'")
-    alternatives: int = Field(0, ge=0, le=LARGEST_ALTERNATIVES)
+    format: str = Field(default="text", description="'text' or 'html'")
+    alternatives: int = Field(default=0, ge=0, le=LARGEST_ALTERNATIVES)
     api_key: str | None = None
 
 
@@ -171,8 +171,8 @@ async def parameters(request: Request) -> dict[str, Any]:
 
 def _texts(given: dict[str, Any]) -> tuple[bool, list[str]]:
     q = given.get("q")
-    texts = q if isinstance(q, list) else [q]
-    if not q or not all(isinstance(text, str) for text in texts):
+    texts = [text for text in (q if isinstance(q, list) else [q]) if isinstance(text, str)]
+    if not q or len(texts) != (len(q) if isinstance(q, list) else 1):
         raise bad_request("Invalid request: missing q parameter")
     return isinstance(q, list), texts
 

@@ -25,12 +25,12 @@ class Options(BaseModel):
     retriever: str | None = None
     combiner: str | None = None
     index: str | None = None
-    k: int | None = Field(None, ge=1, le=1024)
-    temperature: float | None = Field(None, gt=0)
-    weight: float | None = Field(None, ge=0, le=1)
-    subset_size: int | None = Field(None, ge=1)
+    k: int | None = Field(default=None, ge=1, le=1024)
+    temperature: float | None = Field(default=None, gt=0)
+    weight: float | None = Field(default=None, ge=0, le=1)
+    subset_size: int | None = Field(default=None, ge=1)
     skip: str | None = None
-    beam_size: int | None = Field(None, ge=1, le=32)
+    beam_size: int | None = Field(default=None, ge=1, le=32)
     length_penalty: float | None = None
 
     def given(self) -> dict[str, Any]:
@@ -44,11 +44,11 @@ class TranslationRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     texts: list[str] = Field(min_length=1)
-    store: str | None = Field(None, description="The datastore's name; the first if it is left out")
-    alternatives: int = Field(0, ge=0, le=10)
-    explain: bool = Field(False, description="Tell for each token what decided it")
-    neighbours: int = Field(NEIGHBOURS, ge=0, le=64, description="Neighbours of a token that are told")
-    base: bool = Field(False, description="Give the translation of the model alone, too")
+    store: str | None = Field(default=None, description="The datastore's name; the first if it is left out")
+    alternatives: int = Field(default=0, ge=0, le=10)
+    explain: bool = Field(default=False, description="Tell for each token what decided it")
+    neighbours: int = Field(default=NEIGHBOURS, ge=0, le=64, description="Neighbours of a token that are told")
+    base: bool = Field(default=False, description="Give the translation of the model alone, too")
     options: Options = Options()
 
 
@@ -58,7 +58,7 @@ class TranslatedTextAnswer(BaseModel):
     text: str
     alternatives: list[str] = []
     base: str | None = None
-    sentences: list[dict[str, Any]] = Field([], description="Explanations, sentence by sentence")
+    sentences: list[dict[str, Any]] = Field(default=[], description="Explanations, sentence by sentence")
 
 
 class TranslationAnswer(BaseModel):
@@ -134,7 +134,7 @@ async def _explained(
     """Why each sentence of a text was translated as it was."""
 
     def run() -> list[dict[str, Any]]:
-        explanations = explain(served.translator, made.sentences, neighbours, **options)  # type: ignore[arg-type]
+        explanations = explain(served.translator, made.sentences, neighbours, **options)
         tokenizer, told = served.translator.model.tokenizer, to_dicts(explanations, served.store)
         for each, sentence in zip(told, made.sentences, strict=True):
             each["words"] = [word._asdict() for word in words_of(sentence.text, sentence.tokens, tokenizer)]
