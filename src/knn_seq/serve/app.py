@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from knn_seq import __version__
@@ -21,6 +23,7 @@ from knn_seq.serve.settings import ServerSettings
 from knn_seq.serve.stores import Stores
 from knn_seq.serve.v1 import v1_api
 
+PAGE = Path(__file__).parent / "page"
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -57,6 +60,12 @@ def make_app(stores: Stores, settings: ServerSettings) -> FastAPI:
     service = Service(settings)
     app.include_router(libretranslate_api(stores, service, access))
     app.include_router(v1_api(stores, service, access))
+    app.mount("/page", StaticFiles(directory=PAGE), "page")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(PAGE / "index.html")
+
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from knn_seq.explain import explain, to_dicts
-from knn_seq.explain.words import words_of
+from knn_seq.explain.words import around_word, words_of
 from knn_seq.serve.access import Access
 from knn_seq.serve.libretranslate import ERRORS
 from knn_seq.serve.service import Service, TranslatedText
@@ -80,6 +80,7 @@ class StoreInfo(BaseModel):
     entries: int
     settings: dict[str, Any]
     combiners: list[str]
+    retrievers: list[str]
 
 
 def v1_api(stores: Stores, service: Service, access: Access) -> APIRouter:
@@ -137,6 +138,9 @@ async def _explained(
         explanations = explain(served.translator, made.sentences, neighbours, **options)
         tokenizer, told = served.translator.model.tokenizer, to_dicts(explanations, served.store)
         for each, sentence in zip(told, made.sentences, strict=True):
+            for neighbour in (found for token in each["tokens"] for found in token["neighbours"]):
+                target = served.store.targets[neighbour["sentence"]].tolist()
+                neighbour["around"] = around_word(neighbour["target"], target, neighbour["position"], tokenizer)
             each["words"] = [word._asdict() for word in words_of(sentence.text, sentence.tokens, tokenizer)]
         return told
 
@@ -153,5 +157,6 @@ def _info(served: Served) -> StoreInfo:
         sentences=manifest.counts.sentences,
         entries=len(served.store),
         settings=dict(vars(served.store.search_settings)),
+        retrievers=["full", *(["subset"] if manifest.subset else [])],
         combiners=sorted({"fixed", "distance", *(info.type for info in manifest.combiners.values())}),
     )
