@@ -65,6 +65,9 @@ export async function attempt(action) {
 export const number = (value, digits = 2) =>
   value == null ? "–" : value.toLocaleString(document.documentElement.lang, { maximumSignificantDigits: digits });
 
+/** A probability: what is next to nothing is not spelt out. */
+export const probability = (value) => (value != null && value > 0 && value < 0.001 ? `< ${number(0.001)}` : number(value, 3));
+
 export const here = { store: null, stores: [] }; // the datastore that is chosen, and all there are
 
 export const storePath = (rest) => `v1/stores/${encodeURIComponent(here.store.name)}/${rest}`;

@@ -1,6 +1,6 @@
 // Source left, translation right; who decided each word; corrections.
 
-import { $, ask, attempt, here, make, number, say, storePath } from "./page.js";
+import { $, ask, attempt, here, make, number, probability, say, storePath } from "./page.js";
 import { languageName, text } from "./texts.js";
 
 const PAUSE = 350; // milliseconds without a key before a text is translated
@@ -137,8 +137,8 @@ function explain(element, word, tokens) {
 
 function voters(token) {
   const lines = [make("p", { class: "faint" },
-    `${token.token}: λ ${number(token.weight)}, p ${number(token.probability)}, ` +
-    `p(${text("byModel")}) ${number(token.model_probability)}, p(${text("byNeighbours")}) ${number(token.neighbour_probability)}`)];
+    `${token.token}: λ ${probability(token.weight)}, p ${probability(token.probability)}, ` +
+    `p(${text("byModel")}) ${probability(token.model_probability)}, p(${text("byNeighbours")}) ${probability(token.neighbour_probability)}`)];
   if (token.changed) lines.push(make("p", { class: "faint" }, `${text("modelSaid")}: ${token.model_choice}`));
   if (!token.neighbours.length) lines.push(make("p", {}, text("noNeighbours")));
   for (const neighbour of token.neighbours) {
@@ -149,7 +149,7 @@ function voters(token) {
       : make("p", {}, neighbour.target);
     const origin = [neighbour.id, neighbour.corpus, neighbour.date?.slice(0, 10)].filter(Boolean).join(" · ");
     lines.push(make("div", { class: "voter" },
-      make("div", { class: "number", title: text("probability") }, number(neighbour.probability), make("div", { class: "meter" }, bar)),
+      make("div", { class: "number", title: text("probability") }, probability(neighbour.probability), make("div", { class: "meter" }, bar)),
       target, make("p", { class: "faint", lang: here.store.source }, neighbour.source),
       make("p", { class: "origin" }, `${text("distance")} ${number(neighbour.distance, 3)}${origin ? ` · ${origin}` : ""}`)));
   }
