@@ -59,11 +59,11 @@ class Datastore(DatastoreFolder):
             path: The datastore's folder.
             model: A hub name, a path, BACKEND:NAME such as firefox:pt-en, a loaded Transformers network (with its
                 `tokenizer`), or a `Model`.
-            corpus: A file with both sides (gzipped or not), a data-bin folder of fairseq, pairs of texts, or an opened
-                corpus.
+            corpus: A file with both sides (gzipped or not), a folder of such files, a data-bin folder of fairseq, "-"
+                for standard input, or several of these; or pairs of texts, or an opened corpus.
             source: Instead of `corpus`: a text file with the sources ...
             target: ... and one with the targets.
-            columns: Where source and target are in `corpus`, if not in its first two columns.
+            columns: Where source and target are in `corpus`, if not in its first two columns; then id, corpus and date.
             format: The format of the files; None: told by their names.
             corpus_options: Options that the reader of the format declares.
             tokenizer: Of a loaded Transformers network.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from knn_seq.combine import COMBINERS
 from knn_seq.combine.trained import TrainedCombiner
-from knn_seq.corpus import CorpusLike
+from knn_seq.corpus import Corpus, CorpusLike, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.errors import InvalidSetting, KnnSeqError
@@ -67,12 +67,15 @@ class Translator:
     ) -> None:
         given: Mapping[str, Any] = options
         reject_unknown(given, SearchSettings, DecodingSettings, ModelSettings)
-        self.store = _opened(store, translation_memory, model)
-        if isinstance(self.store, Datastore) and (own := [name for name in _KNOWN_BY_STORE if given.get(name)]):
+        opened = _opened(store, translation_memory, model)
+        if isinstance(opened, Datastore) and (own := [name for name in _KNOWN_BY_STORE if given.get(name)]):
             raise InvalidSetting(f"{own[0]} is for a translation memory; a datastore has its own: leave it out.")
-        wanted = self.store.model_settings if isinstance(self.store, Datastore) else ModelSettings("")
+        wanted = opened.model_settings if isinstance(opened, Datastore) else ModelSettings("")
         wanted = override(wanted, given)
         lead = as_model(model or wanted.name, wanted, tokenizer)
+        if isinstance(opened, Corpus):
+            opened.prefer_languages(lead)
+        self.store = TranslationMemory.open(opened) if isinstance(opened, Corpus) else opened
         if isinstance(self.store, Datastore):
             self.store.require_fitting(lead)
         self.model: Model = Ensemble.of([lead, *(as_model(other, wanted) for other in ensemble)]) if ensemble else lead
@@ -274,8 +277,8 @@ def _opened(
     store: Datastore | str | Path | None,
     memory: TranslationMemory | CorpusLike | None,
     model: Any,
-) -> Datastore | TranslationMemory:
-    """What is searched."""
+) -> Datastore | TranslationMemory | Corpus:
+    """What is searched, or the corpus that is to be read as a translation memory."""
     if store is not None and memory is not None:
         raise InvalidSetting("Give a datastore or a translation memory, not both.")
     if store is not None:
@@ -284,4 +287,4 @@ def _opened(
         raise InvalidSetting("Give a datastore's folder or a translation memory (--translation-memory).")
     if model is None:
         raise InvalidSetting("A translation memory does not say which model it is for: give one (--model).")
-    return memory if isinstance(memory, TranslationMemory) else TranslationMemory.open(memory)
+    return memory if isinstance(memory, TranslationMemory) else open_corpus(memory)

@@ -70,9 +70,9 @@ def test_bad_input_is_one_sentence_and_exit_code_2(knn_seq, save_model, number_c
     cases = [
         (("dance",), "invalid choice"),
         (("build", tmp_path / "s"), "--model"),
-        (("build", tmp_path / "s", *model), "either as one file"),
+        (("build", tmp_path / "s", *model), "either as files"),
         (("build", tmp_path / "s", *model, "--corpus", tmp_path / "none.tsv"), "There is no file"),
-        (("build", tmp_path / "s", *model, "--corpus", tmp_path / "folder"), "does not tell its format"),
+        (("build", tmp_path / "s", *model, "--corpus", tmp_path / "folder"), "no corpus in the folder"),
         (("build", tmp_path / "s", *model, "--corpus", tmp_path / "words.xyz"), "does not tell its format"),
         (("build", tmp_path / "s", *model, "--corpus", number_corpus, "--columns", "1,9"), "no usable sentence pair"),
         (

@@ -25,6 +25,11 @@ def at(line: int, source: str, target: str) -> SentencePair:
     return SentencePair(source, target, f"line {line}")
 
 
+def units(corpus, start=0):
+    """The pairs, good and bad, without the name of their file."""
+    return [unit._replace(corpus=None) if isinstance(unit, SentencePair) else unit for unit in corpus.pairs(start)]
+
+
 def bad(line: int, reason: str) -> BadPair:
     return BadPair(f"line {line}", reason)
 
@@ -53,14 +58,14 @@ def test_every_format_gives_the_same_pairs(tmp_path_factory, pairs, gzipped, bom
     source, target = store("a.pt", [pair[0] for pair in pairs]), store("a.en", [pair[1] for pair in pairs])
     expected = [at(line, *pair) if all(pair) else bad(line, EMPTY_SIDE) for line, pair in enumerate(pairs, 1)]
     for corpus in (open_corpus(tsv), open_corpus(jsonl), open_corpus(source=source, target=target)):
-        assert list(corpus) == expected
-        assert list(corpus.pairs(start)) == expected[start:]
+        assert units(corpus) == expected
+        assert units(corpus, start) == expected[start:]
 
 
 def test_tsv_columns_and_bad_lines(tmp_path):
     data = b'x\tum\tone\nx\tdois\nx\t \ttwo\n\xff\xfe\tx\ty\nx\t"tr\xc3\xaas\t th"ree \tmore\n\n'
     path = write(tmp_path / "a.tsv", data)
-    assert list(open_corpus(path, columns=(2, 3))) == [
+    assert units(open_corpus(path, columns=(2, 3))) == [
         at(1, "um", "one"),
         bad(2, MISSING_COLUMN),
         bad(3, EMPTY_SIDE),
@@ -68,7 +73,7 @@ def test_tsv_columns_and_bad_lines(tmp_path):
         at(5, '"três', 'th"ree'),
         bad(6, EMPTY_SIDE),
     ]
-    assert next(iter(open_corpus(path, columns=("3", "1")))) == at(1, "one", "x")
+    assert units(open_corpus(path, columns=("3", "1")))[0] == at(1, "one", "x")
 
 
 def test_json_lines_paths_and_bad_lines(tmp_path):
@@ -86,7 +91,7 @@ def test_json_lines_paths_and_bad_lines(tmp_path):
         "",
     ]
     path = write(tmp_path / "a.json", "\n".join([*lines, ""]).encode(), gzipped=True)
-    assert list(open_corpus(path, columns=("translation.pt", "translation.en"))) == [
+    assert units(open_corpus(path, columns=("translation.pt", "translation.en"))) == [
         at(1, "um", "one"),
         at(2, "dois", "two"),
         *(bad(line, MISSING_COLUMN) for line in (3, 4, 5, 6)),
@@ -98,16 +103,45 @@ def test_json_lines_paths_and_bad_lines(tmp_path):
     ]
 
 
+def test_columns_of_id_corpus_and_date(tmp_path):
+    rows = ["um\tone\t7\told.tmx\t2026-11-18", "dois\ttwo\t\t\tnever", "três\tthree"]
+    path = write(tmp_path / "a.tsv", "\n".join(rows).encode())
+    corpus = open_corpus(path, columns=(1, 2, 3, 4, 5))
+    assert list(corpus) == [
+        at(1, "um", "one")._replace(id="7", corpus="old.tmx", date="2026-11-18T00:00:00Z"),
+        at(2, "dois", "two")._replace(corpus=str(path)),
+        at(3, "três", "three")._replace(corpus=str(path)),
+    ]
+    assert [pair.id for pair in open_corpus(path)] == [None] * 3
+    assert corpus.describe() == "a.tsv (1, 2, 3, 4, 5)"
+
+
+def test_keys_of_id_corpus_and_date(tmp_path):
+    rows = [
+        {"source": "um", "target": "one", "id": 7, "corpus": "old.tmx", "date": "20261118T065000Z"},
+        {"source": "um", "target": "one", "id": True, "corpus": None, "date": 5, "meta": {"key": " x "}},
+        {"source": "um", "target": "one", "id": "\ud800"},
+    ]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    assert list(open_corpus(path)) == [
+        at(1, "um", "one")._replace(id="7", corpus="old.tmx", date="2026-11-18T06:50:00Z"),
+        at(2, "um", "one")._replace(corpus=str(path)),
+        bad(3, NOT_UTF8),
+    ]
+    other = open_corpus(path, columns=("source", "target", "meta.key"))
+    assert [unit.id for unit in other if isinstance(unit, SentencePair)] == [None, "x", None]
+
+
 def test_unicode_line_separators_do_not_end_a_line(tmp_path):
     path = write(tmp_path / "a.tsv", "a\u2028b\x0cc\x85d\tx\u2029y\n".encode())
-    assert list(open_corpus(path)) == [at(1, "a\u2028b\x0cc\x85d", "x\u2029y")]
+    assert units(open_corpus(path)) == [at(1, "a\u2028b\x0cc\x85d", "x\u2029y")]
 
 
 def test_an_endless_line_is_bad_and_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_lines, "MAX_LINE_BYTES", 8)
     path = write(tmp_path / "a.tsv", b"ab\tcdef\nab\tcdefg\n" + b"x" * 30 + b"\na\tb\n" + b"y" * 8)
     long = [bad(line, TOO_LONG) for line in (2, 3, 5)]
-    assert list(open_corpus(path)) == [at(1, "ab", "cdef"), *long[:2], at(4, "a", "b"), long[2]]
+    assert units(open_corpus(path)) == [at(1, "ab", "cdef"), *long[:2], at(4, "a", "b"), long[2]]
 
 
 @pytest.mark.parametrize("shorter", ["source", "target"])
@@ -141,7 +175,7 @@ def test_a_damaged_gzip_file(tmp_path, damage):
 
 
 def test_an_empty_file_is_an_empty_corpus(tmp_path):
-    assert list(open_corpus(write(tmp_path / "a.tsv", b""))) == []
+    assert units(open_corpus(write(tmp_path / "a.tsv", b""))) == []
 
 
 @pytest.fixture
@@ -161,4 +195,4 @@ def arrows() -> Iterator[None]:
 @pytest.mark.usefixtures("arrows")
 def test_another_format_of_lines_is_one_class(tmp_path):
     path = write(tmp_path / "a.ARROWS.gz", b"um -> one\ndois\n", gzipped=True)
-    assert list(open_corpus(path)) == [at(1, "um", "one"), bad(2, "no arrow")]
+    assert units(open_corpus(path)) == [at(1, "um", "one"), bad(2, "no arrow")]

@@ -65,9 +65,10 @@ def pairs():
 
 
 def test_units_have_places_and_ids(tmp_path):
-    corpus = open_corpus(write_units(tmp_path / "a.units", [("um", "one"), ("", "two")]))
+    path = write_units(tmp_path / "a.units", [("um", "one"), ("", "two")])
+    corpus = open_corpus(path)
     expected = [
-        SentencePair("um", "one", "unit 1 (tuid 4711)", id="4711"),
+        SentencePair("um", "one", "unit 1 (tuid 4711)", id="4711", corpus=str(path)),
         BadPair("unit 2 (tuid 4712)", "empty side"),
         BadPair("unit 3 (tuid x)", "missing language"),
     ]

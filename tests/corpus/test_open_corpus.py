@@ -15,7 +15,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(NotFound, match=r"There is no file .*data\."):
         open_corpus(tmp_path / "data")
     (tmp_path / "b.tsv").mkdir()
-    with pytest.raises(InvalidSetting, match="is a folder"):
+    with pytest.raises(NotFound, match=r"no corpus in the folder .*b\.tsv: no file in it ends with .*\.tmx, \.tsv"):
         open_corpus(str(tmp_path / "b.tsv"))
     os.mkfifo(tmp_path / "c.tsv")
     with pytest.raises(InvalidSetting, match="is a pipe or device"):
@@ -25,17 +25,20 @@ def test_files_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either as one file"),
-        ({"corpus": "a.tsv", "source": "a"}, "either as one file"),
-        ({"source": "a"}, "either as one file"),
-        ({"corpus": "a.txt"}, r"a\.txt does not tell its format: give one of .*jsonl, tsv as the format \(--format\)"),
-        ({"corpus": "a.tmx"}, r"There is no reader of \.tmx files such as .*a\.tmx.*--format"),
-        ({"corpus": "a.po.gz"}, r"There is no reader of \.po files such as .*a\.po\.gz"),
+        ({}, "either as files"),
+        ({"corpus": "a.tsv", "source": "a"}, "either as files"),
+        ({"source": "a"}, "either as files"),
+        (
+            {"corpus": "a.txt"},
+            r"a\.txt does not tell its format: give one of .*jsonl, po, tmx, tsv, xliff as the format \(--format\)",
+        ),
+        ({"corpus": "a.docx"}, r"There is no reader of \.docx files such as .*a\.docx.*--format"),
+        ({"corpus": "a.csv.gz"}, r"There is no reader of \.csv files such as .*a\.csv\.gz"),
         (
             {"source": "a.docx", "target": "b"},
             r"There is no reader of \.docx files such as .*a\.docx.*give one of text",
         ),
-        ({"corpus": "a.tsv", "format": "tmx"}, "no corpus format 'tmx': choose from .*jsonl, text, tsv"),
+        ({"corpus": "a.tsv", "format": "html"}, "no corpus format 'html': choose from .*jsonl, po, text, tmx, tsv"),
         ({"corpus": "a.tsv", "format": "text"}, "'text' takes a source file and a target file"),
         ({"source": "a", "target": "b", "format": "tsv"}, "'tsv' takes one file"),
         ({"corpus": "a.tsv", "columns": (1,)}, "two columns"),
@@ -47,7 +50,7 @@ def test_files_that_cannot_be_read(tmp_path):
     ],
 )
 def test_a_corpus_given_in_a_wrong_way(tmp_path, arguments, message):
-    for name in ("a", "b", "a.txt", "a.tsv", "a.jsonl", "a.tmx", "a.po.gz", "a.docx"):
+    for name in ("a", "b", "a.txt", "a.tsv", "a.jsonl", "a.csv.gz", "a.docx"):
         (tmp_path / name).touch()
     paths = {name: tmp_path / value for name, value in arguments.items() if name in ("corpus", "source", "target")}
     with pytest.raises(InvalidSetting, match=message):
@@ -57,7 +60,8 @@ def test_a_corpus_given_in_a_wrong_way(tmp_path, arguments, message):
 def test_the_format_can_be_given_whatever_the_name(tmp_path):
     for name in ("a.txt", "a.jsonl", "a.tmx"):
         (tmp_path / name).write_text("um\tone\n")
-        assert list(open_corpus(tmp_path / name, format="tsv")) == [SentencePair("um", "one", "line 1")]
+        pair = SentencePair("um", "one", "line 1", corpus=str(tmp_path / name))
+        assert list(open_corpus(tmp_path / name, format="tsv")) == [pair]
 
 
 def test_identity_tells_files_apart(tmp_path):
@@ -111,9 +115,9 @@ class TestPairsInMemory:
         for other in ([("um", "one")], [("dois", "two"), ("um", "one")], [("um", "one"), ("doi", "stwo")]):
             assert open_corpus(other).identity() != identity
 
-    @pytest.mark.parametrize("pairs", [["ab"], [("a", "b"), ("a", "b", "c")], [("a", None)], [7], ["abc"]])
+    @pytest.mark.parametrize("pairs", [[["ab"]], [("a", "b"), ("a", "b", "c")], [("a", None)], [7], ["abc", 7]])
     def test_what_is_no_pair_is_named(self, pairs):
-        with pytest.raises(InvalidSetting, match=f"which pair {len(pairs) if len(pairs) == 2 else 1} is not"):
+        with pytest.raises(InvalidSetting, match=f"which pair {2 if pairs[0] == ('a', 'b') else 1} is not"):
             open_corpus(pairs)
 
     def test_files_have_no_part_in_it(self):

@@ -19,9 +19,9 @@ def data_bin(folder, **options):
     return open_corpus(folder, format="data_bin", options=options)
 
 
-def at(number, *rest):
+def at(folder, number, *rest):
     source, target, *tokens = rest
-    return SentencePair(source, target, f"sentence {number}", *tokens)
+    return SentencePair(source, target, f"sentence {number}", *tokens, corpus=str(folder))
 
 
 def test_numbers_of_a_dictionary(tmp_path):
@@ -71,9 +71,9 @@ def test_words_of_pieces():
 def test_pairs_come_with_their_tokens(tmp_path):
     corpus = data_bin(write_data_bin(tmp_path / "bin", PAIRS))
     assert list(corpus) == [
-        at(1, "s0 s1", "t3", (4, 5, 2), (7, 2)),
+        at(tmp_path / "bin", 1, "s0 s1", "t3", (4, 5, 2), (7, 2)),
         BadPair("sentence 2", "empty side"),
-        at(3, "s32 <unk>", "t36 t0", (36, 3, 2), (40, 4, 2)),
+        at(tmp_path / "bin", 3, "s32 <unk>", "t36 t0", (36, 3, 2), (40, 4, 2)),
     ]
     assert list(corpus.pairs(2)) == list(corpus)[2:]
     assert corpus.describe() == "train of bin (xx-yy)"
@@ -82,7 +82,7 @@ def test_pairs_come_with_their_tokens(tmp_path):
 def test_the_other_direction_reads_the_same_files(tmp_path):
     write_data_bin(tmp_path, PAIRS)
     corpus = data_bin(tmp_path, source_lang="yy", target_lang="xx")
-    assert next(iter(corpus)) == at(1, "t3", "s0 s1", (7, 2), (4, 5, 2))
+    assert next(iter(corpus)) == at(tmp_path, 1, "t3", "s0 s1", (7, 2), (4, 5, 2))
 
 
 @pytest.mark.parametrize(("kind", "code"), [("u1", 1), ("<i2", 3), ("<i4", 4), ("<i8", 5), ("<u2", 8), ("<u4", 9)])
@@ -109,7 +109,7 @@ def test_further_parts_of_a_split_follow(tmp_path):
     write_data_bin(tmp_path, PAIRS[:2], "train3")  # not connected: there is no train2
     corpus = data_bin(tmp_path)
     assert [unit.place for unit in corpus] == [f"sentence {number}" for number in (1, 2, 3, 4)]
-    assert list(corpus.pairs(3)) == [at(4, "s0 s1", "t3", (4, 5, 2), (7, 2))]
+    assert list(corpus.pairs(3)) == [at(tmp_path, 4, "s0 s1", "t3", (4, 5, 2), (7, 2))]
 
 
 def test_sentencepiece_text_and_bpe_text(tmp_path):

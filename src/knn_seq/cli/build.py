@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("store", help="the datastore's folder; a build that was interrupted resumes")
     parser.add_argument("--model", required=True, help="a hub name, a path, or BACKEND:NAME such as firefox:pt-en")
-    add_corpus_options(parser, "corpus", "the sentence pairs")
+    add_corpus_options(parser, "corpus", "the sentence pairs", several=True)
     parser.add_argument("--data", metavar="DIR", help="a fairseq model's dictionaries, if they are not beside it")
     parser.add_argument("--strict", action="store_true", default=None, help="stop at the first bad sentence pair")
     parser.add_argument(
@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="build even if much of the text is unknown to the model's vocabulary",
     )
     parser.add_argument("--max-length", type=int, help="leave out pairs with more tokens on a side (default 512)")
-    parser.add_argument("--source-lang", help="for multilingual models")
-    parser.add_argument("--target-lang", help="for multilingual models")
+    parser.add_argument("--source-lang", help="for multilingual models, and for files with several languages")
+    parser.add_argument("--target-lang", help="for multilingual models, and for files with several languages")
     parser.add_argument(
         "--prompt",
         help="what a decoder-only model reads; {source} stands for the sentence (default: its chat template, or "

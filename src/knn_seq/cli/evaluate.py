@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knn_seq.cli.files import read_test_set, require_writable
+from knn_seq.cli.files import open_test_set, read_test_set, require_writable
 from knn_seq.cli.options import (
     add_corpus_options,
     add_decoding_options,
@@ -81,8 +81,9 @@ def run(arguments: argparse.Namespace) -> None:
 
         require_plot_libraries()
     metrics = _metrics(arguments)
-    test = read_test_set(arguments, "test")
+    test_set = open_test_set(arguments, "test")
     translator = open_translator(arguments, several_systems=True)
+    test = read_test_set(test_set, translator.model)
     setups = open_systems(arguments, translator, systems or _default_systems(arguments))
     comparison = compare(translator, test.sources, test.references, setups, metrics, arguments.stored)
     print(comparison.table())

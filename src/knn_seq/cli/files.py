@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from knn_seq.cli.options import corpus_of
 from knn_seq.errors import DamagedFile, KnnSeqError, NotFound
+
+if TYPE_CHECKING:
+    from knn_seq.corpus import Corpus
+    from knn_seq.models import Model
 
 
 class TestSet(NamedTuple):
@@ -19,11 +23,18 @@ class TestSet(NamedTuple):
     description: str
 
 
-def read_test_set(arguments: argparse.Namespace, name: str) -> TestSet:
-    """The usable sentence pairs of the corpus that `add_corpus_options` declared under that name."""
-    from knn_seq.corpus import SentencePair, open_corpus
+def open_test_set(arguments: argparse.Namespace, name: str) -> Corpus:
+    """The corpus that `add_corpus_options` declared under that name, before a model is loaded."""
+    from knn_seq.corpus import open_corpus
 
-    corpus = open_corpus(getattr(arguments, name), **corpus_of(arguments))
+    return open_corpus(getattr(arguments, name), **corpus_of(arguments))
+
+
+def read_test_set(corpus: Corpus, model: Model) -> TestSet:
+    """The usable sentence pairs of a corpus, in the languages of a model if it has several."""
+    from knn_seq.corpus import SentencePair
+
+    corpus.prefer_languages(model)
     pairs = [unit for unit in corpus if isinstance(unit, SentencePair)]
     if not pairs:
         raise DamagedFile(f"There is no usable sentence pair in {corpus.describe()}.")

@@ -36,23 +36,34 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="what the model computes in")
 
 
-def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str) -> None:
-    """A parallel corpus."""
+def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str, several: bool = False) -> None:
+    """A parallel corpus.
+
+    Args:
+        parser: The command's parser.
+        name: The option's name.
+        purpose: What the corpus is for.
+        several: It may be given as several files.
+    """
     group = parser.add_argument_group("parallel text")
-    group.add_argument(
-        f"--{name}", metavar="PATH", help=f"{purpose}: TSV or JSON lines, gzipped or not, or a data-bin folder"
-    )
+    formats = "TMX, XLIFF, PO, TSV or JSON lines, gzipped or not, a folder of them, a data-bin folder, or - for stdin"
+    how: dict[str, Any] = {"nargs": "+", "action": "extend"} if several else {}
+    group.add_argument(f"--{name}", metavar="PATH", help=f"{purpose}: {formats}", **how)
     group.add_argument("--source", metavar="FILE", help=f"instead of --{name}: a text file with the sources ...")
     group.add_argument("--target", metavar="FILE", help="... and one with the targets")
     group.add_argument(
-        "--columns", metavar="S,T", help="where source and target are: TSV columns (default 1,2) or JSON keys"
+        "--columns",
+        metavar="S,T",
+        help="where source and target are: TSV columns (default 1,2) or JSON keys; then id, corpus, date",
     )
-    group.add_argument("--format", metavar="NAME", help="tsv, jsonl, text, data_bin ..., where the name does not tell")
-    add_part_option(group, "corpus", "such as split=valid of data_bin")
+    group.add_argument(
+        "--format", metavar="NAME", help="tmx, xliff, po, tsv, jsonl, text, data_bin ..., where the name does not tell"
+    )
+    add_part_option(group, "corpus", "such as source_lang=pt,target_lang=en of tmx or split=valid of data_bin")
 
 
 def corpus_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `add_corpus_options` declared, but for the file with both sides, as `open_corpus` takes it."""
+    """What `add_corpus_options` declared, but for the files with both sides, as `open_corpus` takes it."""
     return {
         "source": arguments.source,
         "target": arguments.target,

@@ -32,7 +32,8 @@ def add_searched_options(parser: argparse.ArgumentParser, memory_help: str = "in
     group.add_argument(
         "--translation-memory",
         metavar="PATH",
-        help=f"{memory_help}: TSV or JSON lines, gzipped or not; without a datastore it needs --model",
+        help=f"{memory_help}: TMX, XLIFF, PO, TSV or JSON lines, gzipped or not, or a folder of them; without a "
+        "datastore it needs --model",
     )
     group.add_argument(
         "--translation-memory-columns", metavar="S,T", help="where its source and target are (see `build --help`)"
@@ -54,6 +55,10 @@ def open_translation_memory(arguments: argparse.Namespace) -> Corpus | None:
         if (flag := given_flag(arguments, [*LANGUAGE_OPTIONS, *MEMORY_OPTIONS])) is not None:
             raise InvalidSetting(f"{flag} is for a translation memory; a datastore knows its own: leave it out.")
         return None
+    if path == "-" and getattr(arguments, "input", path) is None:
+        raise InvalidSetting(
+            "Standard input cannot be both the translation memory and what to translate: give --input."
+        )
     columns, format, options = (getattr(arguments, name) for name in MEMORY_OPTIONS)
     return open_corpus(path, columns=columns_of(columns), format=format, options=options)
 

@@ -151,6 +151,7 @@ def _memory(arguments: argparse.Namespace, translator: Translator, store: str | 
         return searched
     corpus = open_translation_memory(arguments) if store is None else None
     if corpus is not None:
+        corpus.prefer_languages(translator.model)
         return TranslationMemory.open(corpus)
     return TranslationMemory(searched.texts, f"sentence pairs of {searched.path.name}")
 

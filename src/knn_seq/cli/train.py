@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from knn_seq.cli.files import read_test_set
+from knn_seq.cli.files import open_test_set, read_test_set
 from knn_seq.cli.options import add_corpus_options, add_model_options, add_quiet_option
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
             flag = "-k" if name == "k" else f"--{name}"
             raise KnnSeqError(f"{flag} must be at least 1, not {getattr(arguments, name)}.")
     given = any(getattr(arguments, name) is not None for name in ("dev", "source", "target"))
-    dev = read_test_set(arguments, "dev") if given else None
+    dev_set = open_test_set(arguments, "dev") if given else None
     translator = Translator(
         arguments.store,
         model=arguments.model,
@@ -68,6 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
         index=arguments.index,
         combiner="fixed",
     )
+    dev = None if dev_set is None else read_test_set(dev_set, translator.model)
     trained = translator.train(
         arguments.combiner,
         dev=None if dev is None else list(zip(dev.sources, dev.references, strict=True)),

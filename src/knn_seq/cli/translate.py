@@ -29,7 +29,9 @@ HELP = "translate standard input, a sentence a line"
 EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
 EXPLAINED_AT_ONCE = 128  # lines whose neighbours, with their texts, are held in memory
 NEIGHBOURS = {"text": 2, "json": 8}  # of a token, that are written out
-DOCUMENTS = (".html", ".htm", ".xml", ".pdf", ".odt", ".doc", ".rtf")  # beside the formats of parallel text
+# Beside the formats of parallel text that there is no reader of.
+DOCUMENTS = (".html", ".htm", ".xml", ".pdf", ".odt", ".doc", ".rtf")
+PARALLEL_TEXT = (".tmx", ".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".po", ".pot")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -166,10 +168,10 @@ def _reading(name: str) -> Iterator[TextIO]:
 
 def _require_lines(name: str) -> None:
     """Raise an `InvalidSetting` if the file's name says that it is no plain text."""
-    from knn_seq.corpus.corpus import UNKNOWN_SUFFIXES
+    from knn_seq.corpus.finding import UNKNOWN_SUFFIXES
 
     suffix = Path(name.lower().removesuffix(".gz")).suffix
-    if suffix in (*UNKNOWN_SUFFIXES, *DOCUMENTS):
+    if suffix in (*UNKNOWN_SUFFIXES, *PARALLEL_TEXT, *DOCUMENTS):
         raise InvalidSetting(f"{name} is a {suffix} file, and --input is plain text, a sentence a line: convert it.")
 
 

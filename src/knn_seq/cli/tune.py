@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knn_seq.cli.files import read_test_set, require_writable
+from knn_seq.cli.files import open_test_set, read_test_set, require_writable
 from knn_seq.cli.options import (
     add_corpus_options,
     add_decoding_options,
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.tune.tuning import verdict
 
     require_writable(arguments.json, arguments.plot)
-    dev = read_test_set(arguments, "dev")
+    dev_set = open_test_set(arguments, "dev")
     for name in ("confirm", "largest_k"):
         if getattr(arguments, name) < 1:
             raise KnnSeqError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
     metric, sizes = METRICS.get(arguments.metric)(), _sizes(arguments.subset_sizes)
     metric.require()
     translator = open_translator(arguments)
+    dev = read_test_set(dev_set, translator.model)
     tunings = tune_combiners(
         translator,
         dev.sources,

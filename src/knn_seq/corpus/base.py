@@ -10,13 +10,15 @@ from knn_seq.corpus.pair import BadPair, SentencePair
 from knn_seq.errors import InvalidSetting
 from knn_seq.registry import Option, Registry, check_options
 
+MOST_COLUMNS = 5  # source, target, id, corpus, date
+
 
 class CorpusReader(ABC):
     """A format: how the sentence pairs of its files are found, one after the other.
 
     Args:
         paths: As many files as the format reads side by side, or its folder.
-        columns: Where source and target are found, if not in the format's usual place.
+        columns: Where source and target are found, if not in the format's usual place; then id, corpus and date.
         options: Values of those that `options` declares.
     """
 
@@ -35,9 +37,12 @@ class CorpusReader(ABC):
         self.paths, self.columns = tuple(paths), tuple(columns or self.default_columns)
         if self.columns and not self.default_columns:
             raise InvalidSetting("A corpus of this format has no columns to choose from: leave the option out.")
-        if len(self.columns) != len(self.default_columns):
+        if self.columns and not 2 <= len(self.columns) <= MOST_COLUMNS:
             wanted = " and ".join(map(str, self.default_columns))
-            raise InvalidSetting(f"Give two columns, of the source and of the target, such as {wanted}.")
+            raise InvalidSetting(
+                f"Give two columns, of the source and of the target, such as {wanted}, and behind them those of id, "
+                "corpus and date, if there are any."
+            )
         defaults = {name: option.default for name, option in self.options.items()}
         owner = f"The corpus reader {type(self).__name__}"
         self.option_values = {**defaults, **check_options(owner, self.options, options or {})}
@@ -55,6 +60,14 @@ class CorpusReader(ABC):
 
         Args:
             start: How many of them, good and bad, to pass over: an interrupted build resumes in the middle.
+        """
+
+    def prefer_languages(self, source: str | None, target: str | None) -> None:  # noqa: B027 - most have no choice
+        """Get to know which languages the pairs are for, before they are read, where no options say it.
+
+        Args:
+            source: As a model names it: pt, por_Latn, pt_XX; None: it is not known.
+            target: The same.
         """
 
     def bind(self, model: Any) -> None:  # noqa: B027 - most readers need not know it
@@ -82,7 +95,7 @@ class CorpusReader(ABC):
 
     def describe(self) -> str:
         """The corpus in a few words."""
-        where = f" ({self.columns[0]}, {self.columns[1]})" if self.columns != self.default_columns else ""
+        where = f" ({', '.join(map(str, self.columns))})" if self.columns != self.default_columns else ""
         return " and ".join(path.name for path in self.paths) + where
 
 

@@ -1,18 +1,11 @@
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
-from knn_seq.corpus.base import CORPUS_FORMATS, CorpusReader
+from knn_seq.corpus.base import CorpusReader
 from knn_seq.corpus.files import file_identity
-from knn_seq.corpus.in_memory import InMemoryReader
 from knn_seq.corpus.pair import BadPair, SentencePair
-from knn_seq.errors import InvalidSetting, NotFound
-
-# Formats that are met where parallel text is, and that a name tells: they are refused by their name.
-UNKNOWN_SUFFIXES = (".tmx", ".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".po", ".docx", ".xlsx", ".csv", ".parquet")
 
 
 class Corpus:
@@ -21,20 +14,32 @@ class Corpus:
     Args:
         format: The format's name.
         reader: The reader, which has the files.
+        name: What pairs that do not know better say that they come from.
+        keeps: What has to live as long as the corpus.
     """
 
-    def __init__(self, format: str, reader: CorpusReader) -> None:
-        self.format, self.reader = format, reader
+    def __init__(self, format: str, reader: CorpusReader, name: str | None = None, keeps: Any = None) -> None:
+        self.format, self.reader, self.name, self._keeps = format, reader, name, keeps
 
     def pairs(self, start: int = 0) -> Iterator[SentencePair | BadPair]:
         """Stream the sentence pairs, good and bad, but for the first `start`."""
-        return self.reader.pairs(start)
+        if self.name is None:
+            return self.reader.pairs(start)
+        return (
+            unit._replace(corpus=self.name) if isinstance(unit, SentencePair) and unit.corpus is None else unit
+            for unit in self.reader.pairs(start)
+        )
 
     def __iter__(self) -> Iterator[SentencePair | BadPair]:
         return self.pairs()
 
+    def prefer_languages(self, model: Any) -> None:
+        """Let the reader get to know the languages of a `Model`, where a file leaves open which ones to read."""
+        self.reader.prefer_languages(model.source_language, model.target_language)
+
     def bind(self, model: Any) -> None:
-        """Let the reader get to know the model that the pairs are for; raises if they don't fit it."""
+        """Let the reader get to know the `Model` that the pairs are for; raises if they don't fit it."""
+        self.prefer_languages(model)
         self.reader.bind(model)
 
     def model_options(self) -> dict[str, Any]:
@@ -58,63 +63,3 @@ class Corpus:
     def describe(self) -> str:
         """The corpus in a few words."""
         return self.reader.describe()
-
-
-CorpusLike: TypeAlias = Corpus | str | Path | Sequence[tuple[str, str]] | Sequence[SentencePair]
-
-
-def open_corpus(
-    corpus: CorpusLike | None = None,
-    source: str | Path | None = None,
-    target: str | Path | None = None,
-    columns: Sequence[int | str] | None = None,
-    format: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Corpus:
-    """A corpus from its files (one with both sides, or one for each side), or from pairs of texts in memory.
-
-    Args:
-        corpus: A file with both sides, a folder that is a corpus, pairs of texts, or an opened corpus.
-        source: Instead of `corpus`: a text file with the sources ...
-        target: ... and one with the targets.
-        columns: Where source and target are in `corpus`: column numbers of a TSV file, keys of JSON lines.
-        format: The format's name; None: told by the name of the file.
-        options: Options that the reader of the format declares.
-    """
-    if corpus is not None and not isinstance(corpus, str | os.PathLike):
-        if options or any(given is not None for given in (source, target, columns, format)):
-            raise InvalidSetting("Columns, format and options are for files: leave them out, or give a file's name.")
-        return corpus if isinstance(corpus, Corpus) else Corpus("pairs", InMemoryReader(corpus))
-    if corpus is not None and source is None and target is None:
-        paths = [Path(corpus)]
-    elif corpus is None and source is not None and target is not None:
-        paths = [Path(source), Path(target)]
-    else:
-        raise InvalidSetting(
-            "Give the corpus either as one file with both sides, or as a source file and a target file."
-        )
-    format = format or _format_of(paths)
-    kind = CORPUS_FORMATS.get(format)
-    if kind.files != len(paths):
-        wanted = "one file with both sides" if kind.files == 1 else "a source file and a target file"
-        raise InvalidSetting(f"The corpus format '{format}' takes {wanted}.")
-    return Corpus(format, kind(paths, columns, options))
-
-
-def _format_of(paths: Sequence[Path]) -> str:
-    for path in paths:
-        if not path.exists():
-            raise NotFound(f"There is no file {path}.")
-    kinds = {name: CORPUS_FORMATS.get(name) for name in CORPUS_FORMATS.names()}
-    fitting = {name: kind for name, kind in kinds.items() if kind.files == len(paths)}
-    for name, kind in fitting.items():
-        if all(map(kind.recognises, paths)):
-            return name
-    choice = f"give one of {', '.join(fitting)} as the format (--format)"
-    for path in paths:
-        suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-        if suffix in UNKNOWN_SUFFIXES:
-            raise InvalidSetting(f"There is no reader of {suffix} files such as {path}: convert it, or {choice}.")
-    if len(paths) == 2:
-        return "text"
-    raise InvalidSetting(f"The name of {paths[0]} does not tell its format: {choice}.")

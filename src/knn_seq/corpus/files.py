@@ -6,10 +6,13 @@ import gzip
 import hashlib
 import os
 import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from knn_seq.errors import InvalidSetting, KnnSeqError, NotFound
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 
 GZIP_MAGIC = b"\x1f\x8b"
 HASHED_BYTES = 1 << 20
@@ -20,6 +23,20 @@ def open_bytes(path: Path) -> IO[bytes]:
     with open(path, "rb") as file:
         gzipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     return gzip.open(path, "rb") if gzipped else open(path, "rb")  # type: ignore[return-value]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file as `open_bytes` does, and turn what fails while it is read into a `KnnSeqError`."""
+    try:
+        with open_bytes(path) as file:
+            yield file
+    except KnnSeqError:  # some are an OSError, too
+        raise
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DamagedFile(f"{path} cannot be read to its end: {error}.") from error
+    except OSError as error:
+        raise KnnSeqError(f"{path} cannot be read to its end: {error}.") from error
 
 
 def require_file(path: Path) -> None:

@@ -10,10 +10,16 @@ from knn_seq.corpus.lines import LineReader
 from knn_seq.corpus.pair import MISSING_COLUMN, NOT_JSON
 from knn_seq.errors import InvalidSetting
 
+ORIGIN_KEYS = ("id", "corpus", "date")
+
 
 @CORPUS_FORMATS.register("jsonl")
 class JsonLinesReader(LineReader):
-    """A JSON object on each line; the columns are keys, or dotted paths of keys such as "translation.pt"."""
+    """A JSON object on each line; the columns are keys, or dotted paths of keys such as "translation.pt".
+
+    Id, corpus and date are read where they are there, under the keys of these names or those given behind the first
+    two; a number is an id as well.
+    """
 
     suffixes = (".jsonl", ".ndjson", ".json")
     default_columns = ("source", "target")
@@ -26,20 +32,27 @@ class JsonLinesReader(LineReader):
     ) -> None:
         super().__init__(paths, columns, options)
         if not all(isinstance(column, str) and column for column in self.columns):
-            raise InvalidSetting(
-                "The columns of a JSON lines file are keys such as source and target, "
-                f"not {self.columns[0]} and {self.columns[1]}."
-            )
-        self._source, self._target = map(str, self.columns)
+            given = " and ".join(map(str, self.columns))
+            raise InvalidSetting(f"The columns of a JSON lines file are keys such as source and target, not {given}.")
+        self._source, self._target, *origin = map(str, self.columns)
+        self._origin = (*origin, *ORIGIN_KEYS[len(origin) :])
 
-    def parse(self, lines: Sequence[str]) -> tuple[str, str] | str:
-        """Look both keys up."""
+    def parse(self, lines: Sequence[str]) -> Sequence[str | None] | str:
+        """Look the keys up."""
         try:
             record = json.loads(lines[0])
         except (ValueError, RecursionError):
             return NOT_JSON
         source, target = _look_up(record, self._source), _look_up(record, self._target)
-        return (source, target) if isinstance(source, str) and isinstance(target, str) else MISSING_COLUMN
+        if not isinstance(source, str) or not isinstance(target, str):
+            return MISSING_COLUMN
+        return source, target, *(_as_text(_look_up(record, key)) for key in self._origin)
+
+
+def _as_text(value: Any) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value.strip() if isinstance(value, str) else None
 
 
 def _look_up(record: Any, path: str) -> Any:

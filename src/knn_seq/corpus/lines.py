@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from gzip import BadGzipFile
 from itertools import islice, zip_longest
 from pathlib import Path
 
 from knn_seq.corpus.base import CorpusReader
-from knn_seq.corpus.files import open_bytes
+from knn_seq.corpus.files import reading
 from knn_seq.corpus.pair import EMPTY_SIDE, NOT_UTF8, TOO_LONG, BadPair, SentencePair, make_pair
-from knn_seq.errors import DamagedFile, KnnSeqError
+from knn_seq.errors import DamagedFile
 
 MAX_LINE_BYTES = 1 << 20
 END = b"\n"  # stands for the lines of a file that has ended: no line holds its own end
@@ -23,8 +21,8 @@ class LineReader(CorpusReader):
     """A format whose sentence pairs stand in one line each: of one file, or the same line of several."""
 
     @abstractmethod
-    def parse(self, lines: Sequence[str]) -> tuple[str, str] | str:
-        """Source and target of a line, or the reason why it has none.
+    def parse(self, lines: Sequence[str]) -> Sequence[str | None] | str:
+        """Source and target of a line, with its id, corpus and date behind if it has them; or the reason why not.
 
         Args:
             lines: The same line of each file, without its end.
@@ -51,7 +49,8 @@ class LineReader(CorpusReader):
         parsed = self.parse(texts)
         if isinstance(parsed, str):
             return BadPair(place, parsed if any(map(str.strip, texts)) else EMPTY_SIDE)
-        return make_pair(*parsed, place)
+        source, target, *origin = parsed
+        return make_pair(source or "", target or "", place, *origin)
 
 
 def read_lines(path: Path) -> Iterator[bytes | None]:
@@ -59,20 +58,15 @@ def read_lines(path: Path) -> Iterator[bytes | None]:
 
     None stands for a line of more than a MiB, which is dropped: a file without line ends must not fill the memory.
     """
-    try:
-        with open_bytes(path) as file:
-            if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
-                file.seek(0)
-            while line := file.readline(MAX_LINE_BYTES):
-                if line.endswith(b"\n"):
-                    yield line[:-2] if line.endswith(b"\r\n") else line[:-1]
-                elif len(line) < MAX_LINE_BYTES:
-                    yield line.removesuffix(b"\r")
-                else:
-                    while line and not line.endswith(b"\n"):
-                        line = file.readline(MAX_LINE_BYTES)
-                    yield None
-    except (BadGzipFile, EOFError, zlib.error) as error:
-        raise DamagedFile(f"{path} cannot be read to its end: {error}.") from error
-    except OSError as error:
-        raise KnnSeqError(f"{path} cannot be read to its end: {error}.") from error
+    with reading(path) as file:
+        if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            file.seek(0)
+        while line := file.readline(MAX_LINE_BYTES):
+            if line.endswith(b"\n"):
+                yield line[:-2] if line.endswith(b"\r\n") else line[:-1]
+            elif len(line) < MAX_LINE_BYTES:
+                yield line.removesuffix(b"\r")
+            else:
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(MAX_LINE_BYTES)
+                yield None

@@ -12,7 +12,10 @@ from knn_seq.errors import InvalidSetting
 
 @CORPUS_FORMATS.register("tsv")
 class TsvReader(LineReader):
-    """Columns separated by tabs and no quoting rules; source and target in columns 1 and 2."""
+    """Columns separated by tabs and no quoting rules; source and target in columns 1 and 2.
+
+    Id, corpus and date are read if their columns are given behind those two; they may be empty, or missing in a line.
+    """
 
     suffixes = (".tsv", ".tab")
     default_columns = (1, 2)
@@ -25,16 +28,15 @@ class TsvReader(LineReader):
     ) -> None:
         super().__init__(paths, columns, options)
         if not all(str(column).isdecimal() and int(column) >= 1 for column in self.columns):
-            raise InvalidSetting(
-                f"The columns of a TSV file are numbers from 1 on, not {self.columns[0]}, {self.columns[1]}."
-            )
-        source, target = map(int, self.columns)
-        self.columns = (source, target)
-        self._source, self._target, self._needed = source - 1, target - 1, max(source, target)
+            given = ", ".join(map(str, self.columns))
+            raise InvalidSetting(f"The columns of a TSV file are numbers from 1 on, not {given}.")
+        self.columns = tuple(map(int, self.columns))
+        self._cells = [int(column) - 1 for column in self.columns]
+        self._needed = max(self._cells[:2]) + 1
 
-    def parse(self, lines: Sequence[str]) -> tuple[str, str] | str:
+    def parse(self, lines: Sequence[str]) -> Sequence[str | None] | str:
         """Split at every tab."""
         cells = lines[0].split("\t")
         if len(cells) < self._needed:
             return MISSING_COLUMN
-        return cells[self._source], cells[self._target]
+        return [cells[cell].strip() if cell < len(cells) else None for cell in self._cells]

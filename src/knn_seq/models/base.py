@@ -121,7 +121,7 @@ class Model(ABC):
 
     @property
     def target_language(self) -> str | None:
-        """What it translates into, if it knows."""
+        """What it translates to, if it knows."""
         return self.settings.target_lang
 
     @abstractmethod

@@ -42,6 +42,16 @@ class Ensemble(Model):
         self.device = self.lead.device
         self.max_length = min((model.max_length for model in models if model.max_length is not None), default=None)
 
+    @property
+    def source_language(self) -> str | None:
+        """The first one's."""
+        return self.lead.source_language
+
+    @property
+    def target_language(self) -> str | None:
+        """The first one's."""
+        return self.lead.target_language
+
     @classmethod
     def of(cls, models: Sequence[Model]) -> Ensemble:
         """An ensemble of models that can follow each other's beams; an `InvalidSetting` if one cannot."""

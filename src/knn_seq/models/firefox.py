@@ -53,7 +53,6 @@ NEUTRAL = {
     "renormalize_logits": False,
 }
 FLOAT_BYTES = 4  # of a weight, in what the network computes
-_PAIR = re.compile(r"firefox:(\w+)-(\w+)")
 SAMPLED_TOKENS = 50  # what Transformers takes where no top_k is given
 
 
@@ -86,14 +85,14 @@ class FirefoxModel(EncoderDecoderModel):
     @property
     def source_language(self) -> str | None:
         """As its name says: "pt" of firefox:pt-en."""
-        pair = _PAIR.fullmatch(self.settings.name)
+        pair = re.fullmatch(r"firefox:(\w+)-\w+", self.settings.name)
         return pair[1] if pair else super().source_language
 
     @property
     def target_language(self) -> str | None:
         """As its name says: "en" of firefox:pt-en."""
-        pair = _PAIR.fullmatch(self.settings.name)
-        return pair[2] if pair else super().target_language
+        pair = re.fullmatch(r"firefox:\w+-(\w+)", self.settings.name)
+        return pair[1] if pair else super().target_language
 
     def _encoder_output(self, states: Tensor) -> EncoderOutput:
         return EncoderOutput(states)
