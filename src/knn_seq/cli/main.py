@@ -17,6 +17,7 @@ from typing import Any
 
 from knn_seq import __version__
 from knn_seq.cli import (
+    api_key,
     build,
     completion,
     convert,
@@ -47,6 +48,7 @@ COMMANDS = {
     "tune": tune,
     "translate": translate,
     "serve": serve,
+    "api-key": api_key,
     "evaluate": evaluate,
     "info": info,
     "convert": convert,
@@ -54,7 +56,7 @@ COMMANDS = {
     "fairseq-dir": fairseq_dir,
     "completion": completion,
 }
-WITHOUT_LIBRARIES = ("completion", "fairseq-dir")
+WITHOUT_LIBRARIES = ("api-key", "completion", "fairseq-dir")
 RESERVE = 4 << 20  # bytes to say in that memory ran out
 ENDING = ("SIGTERM", "SIGHUP")  # those that the system has
 

@@ -7,6 +7,15 @@ from pathlib import Path
 
 HELP = "serve datastores: LibreTranslate's HTTP API, an API of our own, and a page"
 EXAMPLE = "knn-seq serve store/ law=other-store/ --port 5000"
+LIMITS = {
+    "largest_text": "characters of a request",
+    "largest_batch": "texts of a request",
+    "largest_upload": "bytes of a file",
+    "queue_size": "sentences that wait; more are refused",
+    "batch_size": "sentences that are translated together",
+    "request_seconds": "seconds after which a request is given up",
+    "shutdown_seconds": "seconds for requests that run when the server is to stop",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +28,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help="answer only requests with a key of this file")
     parser.add_argument("--open", action="store_true", help="let other machines use it without a key")
     parser.add_argument(
-        "--cors-origin", action="append", default=[], metavar="ORIGIN", help="a page that may use the API"
+        "--cors-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="a page that may use the API; may be repeated",
     )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=ServerSettings.workers,
+        metavar="N",
+        help="processes; each loads the model, all map the same datastores (default: %(default)s)",
+    )
+    limits = parser.add_argument_group("limits")
+    for name, meaning in LIMITS.items():
+        default = getattr(ServerSettings, name)
+        option = f"--{name.replace('_', '-')}"
+        limits.add_argument(
+            option, type=type(default), default=default, metavar="N", help=f"{meaning} (default: %(default)s)"
+        )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -35,5 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
         api_keys=arguments.api_keys,
         open=arguments.open,
         cors_origins=tuple(arguments.cors_origin),
+        workers=arguments.workers,
+        **{name: getattr(arguments, name) for name in LIMITS},
     )
     serve(parse_stores(arguments.stores), settings)

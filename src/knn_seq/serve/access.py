@@ -14,9 +14,9 @@ from typing import Any
 
 from knn_seq.errors import DamagedFile, InvalidSetting, NotFound
 from knn_seq.serve.errors import RequestError, bad_request
+from knn_seq.serve.settings import ROLES
 from knn_seq.storage.atomic import read_json, write_json
 
-ROLES = ("translate", "edit", "admin")  # each may do what those before it may
 MINUTE = 60.0
 CLIENTS = 10_000  # whose requests are counted at a time
 

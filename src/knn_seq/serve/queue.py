@@ -14,11 +14,16 @@ from typing import Any, TypeVar
 
 from knn_seq.decoding import Translation
 from knn_seq.errors import KnnSeqError
+from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.translator import Translator
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+BatchDone = Callable[[int, float, Mapping[str, float]], None]
+"""Told how many sentences a batch had, how many seconds it took, and which parts of decoding took how many."""
 
 
 class QueueFull(Exception):
@@ -64,11 +69,11 @@ class TranslationQueue:
         translator: What translates.
         batch_size: Sentences that are translated together.
         size: Sentences that may wait.
+        done: Told of each batch.
     """
 
-    def __init__(self, translator: Translator, batch_size: int, size: int) -> None:
-        self.translator, self.batch_size, self.size = translator, batch_size, size
-        self.batches: list[int] = []  # the sizes of the last batches, for the metrics
+    def __init__(self, translator: Translator, batch_size: int, size: int, done: BatchDone | None = None) -> None:
+        self.translator, self.batch_size, self.size, self._done = translator, batch_size, size, done
         self._jobs: deque[Job] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
@@ -120,6 +125,8 @@ class TranslationQueue:
         with self._changed:
             if self._stopping:
                 raise Stopping
+            if len(self._calls) >= self.size:
+                raise QueueFull
             self._calls.append(run)
             self._changed.notify()
         return await done
@@ -133,7 +140,7 @@ class TranslationQueue:
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:
-            while self._calls:
+            if self._calls:  # one between two batches: neither waits for all of the other
                 self._calls.popleft()()
             if not batch:
                 continue
@@ -157,8 +164,12 @@ class TranslationQueue:
             self._drop(job, Stopping())
 
     def _translated(self, texts: list[str], options: Mapping[str, Any]) -> list[Translation]:
-        self.batches = [*self.batches[-255:], len(texts)]
-        return self.translator.translate(texts, **options)
+        stopwatch = self.translator.stopwatch = Stopwatch(getattr(self.translator.model, "device", "cpu"))
+        start = time.perf_counter()
+        translations = self.translator.translate(texts, **options)
+        if self._done is not None:
+            self._done(len(texts), time.perf_counter() - start, stopwatch.seconds)
+        return translations
 
     def _next(self) -> list[tuple[Job, int]] | None:
         """Some sentences of each request with the settings of the first; None: the server stops."""

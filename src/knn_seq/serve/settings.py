@@ -6,6 +6,8 @@ from pathlib import Path
 
 from knn_seq.errors import InvalidSetting
 
+ROLES = ("translate", "edit", "admin")  # of API keys; each may do what those before it may
+
 
 @dataclass(frozen=True)
 class ServerSettings:
@@ -20,13 +22,16 @@ class ServerSettings:
     largest_text: int = 20_000  # characters of a request
     largest_batch: int = 128  # texts of a request
     largest_upload: int = 32 << 20  # bytes of a file
+    largest_body: int = 1 << 20  # bytes of any other request
     queue_size: int = 1024  # sentences that wait; more are refused
     batch_size: int = 32  # sentences that are translated together
     request_seconds: float = 120.0  # after which a request is given up
     shutdown_seconds: float = 30.0  # for requests that run when the server is to stop
+    jobs_folder: Path | None = None  # where files of clients lie while they are worked on; None: a temporary folder
 
     def __post_init__(self) -> None:
-        for name in ("workers", "largest_text", "largest_batch", "largest_upload", "queue_size", "batch_size"):
+        largest = ("largest_text", "largest_batch", "largest_upload", "largest_body")
+        for name in ("workers", *largest, "queue_size", "batch_size"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}.")
         if not 0 <= self.port < 1 << 16:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from knn_seq.datastore import Datastore
 from knn_seq.errors import InvalidSetting
-from knn_seq.serve.errors import bad_request
+from knn_seq.serve.errors import bad_request, not_found
+from knn_seq.serve.exact_matches import ExactMatches
 from knn_seq.serve.languages import language_code, language_name
+from knn_seq.serve.metrics import Metrics
 from knn_seq.serve.queue import TranslationQueue
 from knn_seq.serve.settings import ServerSettings
 from knn_seq.translator import Translator
@@ -28,6 +31,7 @@ class Served:
     queue: TranslationQueue
     source: str  # language code
     target: str
+    exact_matches: ExactMatches
 
 
 class Stores:
@@ -41,9 +45,9 @@ class Stores:
         self.by_name = {each.name: each for each in served}
 
     @classmethod
-    def open(cls, named: dict[str, Path], settings: ServerSettings) -> Stores:
+    def open(cls, named: dict[str, Path], settings: ServerSettings, metrics: Metrics) -> Stores:
         """Load models, indexes and combiners."""
-        return cls(_serve(name, path, settings) for name, path in named.items())
+        return cls(_serve(name, path, settings, metrics) for name, path in named.items())
 
     def __iter__(self) -> Iterator[Served]:
         return iter(self.by_name.values())
@@ -53,8 +57,12 @@ class Stores:
         if name is None:
             return next(iter(self))
         if name not in self.by_name:
-            raise bad_request(f"There is no datastore '{name[:64]}': this server has {', '.join(self.by_name)}.")
+            raise not_found(f"There is no datastore '{name[:64]}': this server has {', '.join(self.by_name)}.")
         return self.by_name[name]
+
+    def offers(self, source: str, target: str) -> bool:
+        """Whether one of them translates between two languages."""
+        return language_code(target) in self.targets(source)
 
     def between(self, source: str, target: str) -> Served:
         """The first datastore that translates between two languages."""
@@ -105,7 +113,7 @@ def parse_stores(given: Iterable[str]) -> dict[str, Path]:
     return named
 
 
-def _serve(name: str, path: Path, settings: ServerSettings) -> Served:
+def _serve(name: str, path: Path, settings: ServerSettings, metrics: Metrics) -> Served:
     store = Datastore(path)
     translator = Translator(store)
     model = translator.model
@@ -114,5 +122,5 @@ def _serve(name: str, path: Path, settings: ServerSettings) -> Served:
         raise InvalidSetting(
             f"{path} does not say which languages it translates between: build it with --source-lang and --target-lang."
         )
-    queue = TranslationQueue(translator, settings.batch_size, settings.queue_size)
-    return Served(name, store, translator, queue, source, target)
+    queue = TranslationQueue(translator, settings.batch_size, settings.queue_size, partial(metrics.batch_done, name))
+    return Served(name, store, translator, queue, source, target, ExactMatches(path))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+
+from knn_seq.documents.sentences import sentence_starts
 
 _LINES = re.compile(r"(\r\n|\r|\n)")
-_SENTENCE_END = re.compile(r"(?<=[.!?…。！？])(\s+)(?=[^\W_]|[\"'«“‘¿¡(\[])")
 
 
 @dataclass(frozen=True)
@@ -17,19 +19,25 @@ class SplitText:
     pieces: tuple[str, ...]
 
     @classmethod
-    def of(cls, text: str) -> SplitText:
-        """Split a text at the ends of lines and sentences."""
+    def of(cls, text: str, language: str) -> SplitText:
+        """Split a text at the ends of lines and sentences.
+
+        Args:
+            text: The text.
+            language: Its language.
+        """
         pieces: list[str] = [""]
         for line in _LINES.split(text):
-            parts = [line] if _LINES.fullmatch(line) else _SENTENCE_END.split(line)
-            for part in parts:
+            cuts = [0, *(sentence_starts(line, language) if line.strip() else ()), len(line)]
+            for start, end in pairwise(cuts):
+                part = line[start:end]
                 stripped = part.strip()
                 if not stripped:
                     pieces[-1] += part
                     continue
-                start = part.index(stripped)
-                pieces[-1] += part[:start]
-                pieces += [stripped, part[start + len(stripped) :]]
+                begin = part.index(stripped)
+                pieces[-1] += part[:begin]
+                pieces += [stripped, part[begin + len(stripped) :]]
         return cls(tuple(pieces))
 
     @property

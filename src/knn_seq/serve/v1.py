@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from knn_seq.decoding import Translation
 from knn_seq.explain import explain, to_dicts
 from knn_seq.explain.words import around_word, words_of
 from knn_seq.serve.access import Access
-from knn_seq.serve.libretranslate import ERRORS
-from knn_seq.serve.service import Service, TranslatedText
+from knn_seq.serve.schemas import ERRORS, may
+from knn_seq.serve.service import Service
 from knn_seq.serve.stores import Served, Stores
 
 NEIGHBOURS = 5
@@ -22,16 +24,16 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    retriever: str | None = None
-    combiner: str | None = None
-    index: str | None = None
+    retriever: str | None = Field(default=None, max_length=64)
+    combiner: str | None = Field(default=None, max_length=64)
+    index: str | None = Field(default=None, max_length=64)
     k: int | None = Field(default=None, ge=1, le=1024)
-    temperature: float | None = Field(default=None, gt=0)
-    weight: float | None = Field(default=None, ge=0, le=1)
-    subset_size: int | None = Field(default=None, ge=1)
-    skip: str | None = None
+    temperature: float | None = Field(default=None, gt=0, le=1e9, allow_inf_nan=False)
+    weight: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    subset_size: int | None = Field(default=None, ge=1, le=100_000)
+    skip: str | None = Field(default=None, max_length=64)
     beam_size: int | None = Field(default=None, ge=1, le=32)
-    length_penalty: float | None = None
+    length_penalty: float | None = Field(default=None, ge=-10, le=10, allow_inf_nan=False)
 
     def given(self) -> dict[str, Any]:
         """Those that were given."""
@@ -45,10 +47,12 @@ class TranslationRequest(BaseModel):
 
     texts: list[str] = Field(min_length=1)
     store: str | None = Field(default=None, description="The datastore's name; the first if it is left out")
+    html: bool = Field(default=False, description="The texts are HTML, whose tags stay")
     alternatives: int = Field(default=0, ge=0, le=10)
     explain: bool = Field(default=False, description="Tell for each token what decided it")
     neighbours: int = Field(default=NEIGHBOURS, ge=0, le=64, description="Neighbours of a token that are told")
     base: bool = Field(default=False, description="Give the translation of the model alone, too")
+    exact: bool = Field(default=True, description="A source that the memory has gets the memory's translation")
     options: Options = Options()
 
 
@@ -56,6 +60,7 @@ class TranslatedTextAnswer(BaseModel):
     """A text, translated."""
 
     text: str
+    learned: bool = Field(default=False, description="It is the memory's translation of exactly this source")
     alternatives: list[str] = []
     base: str | None = None
     sentences: list[dict[str, Any]] = Field(default=[], description="Explanations, sentence by sentence")
@@ -84,38 +89,34 @@ class StoreInfo(BaseModel):
 
 
 def v1_api(stores: Stores, service: Service, access: Access) -> APIRouter:
-    """The routes of our own API.
+    """The routes of translations and datastores.
 
     Args:
         stores: What translates.
         service: How.
         access: Who may.
     """
-    router = APIRouter(prefix="/v1", tags=["knn-seq"], responses=ERRORS)
+    router = APIRouter(prefix="/v1", tags=["translations"], responses=ERRORS)
 
-    @router.get("/stores")
-    async def list_stores(authorization: str | None = Header(None)) -> list[StoreInfo]:
+    @router.get("/stores", dependencies=[may(access, "translate")])
+    async def list_stores() -> list[StoreInfo]:
         """What is served."""
-        access.check(bearer(authorization), "translate")
         return [_info(each) for each in stores]
 
-    @router.post("/translate")
-    async def translate(
-        request: Request, wanted: TranslationRequest, authorization: str | None = Header(None)
-    ) -> TranslationAnswer:
+    @router.post("/translate", dependencies=[may(access, "translate")])
+    async def translate(request: Request, wanted: TranslationRequest) -> TranslationAnswer:
         """Translate texts, with what decided each token if that is asked for."""
-        access.check(bearer(authorization), "translate")
         served, options, gone = stores.named(wanted.store), wanted.options.given(), request.is_disconnected
-        made = await service.translate(served, wanted.texts, options, wanted.alternatives, gone)
-        alone = (
-            await service.translate(served, wanted.texts, {**options, "weight": 0.0}, 0, gone) if wanted.base else []
-        )
+        run = partial(service.translate, served, wanted.texts, gone=gone, html=wanted.html)
+        made = await run(options=options, alternatives=wanted.alternatives, exact=wanted.exact)
+        alone = await run(options={**options, "weight": 0.0}, exact=False) if wanted.base else []
         answers = []
         for number, each in enumerate(made):
-            answer = TranslatedTextAnswer(text=each.text, alternatives=each.alternatives)
+            answer = TranslatedTextAnswer(text=each.text, learned=each.learned, alternatives=each.alternatives)
             answer.base = alone[number].text if alone else None
             if wanted.explain:
-                answer.sentences = await _explained(served, each, options, wanted.neighbours)
+                work = served.queue.call(partial(_explained, served, each.sentences, options, wanted.neighbours))
+                answer.sentences = await service.guarded(served, work, gone)
             answers.append(answer)
         search, _ = served.translator.settings(options)
         return TranslationAnswer(store=served.name, settings=dict(vars(search)), translations=answers)
@@ -123,40 +124,32 @@ def v1_api(stores: Stores, service: Service, access: Access) -> APIRouter:
     return router
 
 
-def bearer(authorization: str | None) -> str | None:
-    """The key of an Authorization header."""
-    kind, _, key = (authorization or "").partition(" ")
-    return key.strip() if kind.lower() == "bearer" else None
-
-
-async def _explained(
-    served: Served, made: TranslatedText, options: dict[str, Any], neighbours: int
+def _explained(
+    served: Served, sentences: list[Translation], options: dict[str, Any], neighbours: int
 ) -> list[dict[str, Any]]:
     """Why each sentence of a text was translated as it was."""
-
-    def run() -> list[dict[str, Any]]:
-        explanations = explain(served.translator, made.sentences, neighbours, **options)
-        tokenizer, told = served.translator.model.tokenizer, to_dicts(explanations, served.store)
-        for each, sentence in zip(told, made.sentences, strict=True):
-            for neighbour in (found for token in each["tokens"] for found in token["neighbours"]):
-                target = served.store.targets[neighbour["sentence"]].tolist()
-                neighbour["around"] = around_word(neighbour["target"], target, neighbour["position"], tokenizer)
-            each["words"] = [word._asdict() for word in words_of(sentence.text, sentence.tokens, tokenizer)]
-        return told
-
-    return await served.queue.call(run)
+    translator = served.translator
+    explanations = explain(translator, sentences, neighbours, **options)
+    tokenizer, told = translator.model.tokenizer, to_dicts(explanations, translator.store)
+    for each, sentence in zip(told, sentences, strict=True):
+        for neighbour in (found for token in each["tokens"] for found in token["neighbours"]):
+            target = translator.store.targets[neighbour["sentence"]].tolist()
+            neighbour["around"] = around_word(neighbour["target"], target, neighbour["position"], tokenizer)
+        each["words"] = [word._asdict() for word in words_of(sentence.text, sentence.tokens, tokenizer)]
+    return told
 
 
 def _info(served: Served) -> StoreInfo:
-    manifest = served.store.manifest
+    store = served.translator.store
+    manifest = store.manifest
     return StoreInfo(
         name=served.name,
         source=served.source,
         target=served.target,
         model=manifest.model.spec,
         sentences=manifest.counts.sentences,
-        entries=len(served.store),
-        settings=dict(vars(served.store.search_settings)),
+        entries=manifest.counts.tokens,
+        settings=dict(vars(store.search_settings)),
         retrievers=["full", *(["subset"] if manifest.subset else [])],
         combiners=sorted({"fixed", "distance", *(info.type for info in manifest.combiners.values())}),
     )
