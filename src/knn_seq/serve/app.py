@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -50,8 +51,8 @@ def make_app(named: dict[str, Path], settings: ServerSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        jobs.close()
-        stores.close(settings.shutdown_seconds)
+        await asyncio.to_thread(jobs.close)  # what runs needs this loop to end
+        await asyncio.to_thread(stores.close, settings.shutdown_seconds)
 
     app = FastAPI(
         title="knn-seq", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None

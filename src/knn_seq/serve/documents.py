@@ -44,6 +44,15 @@ class QueuedTranslator:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._served.translator, name)
 
+    @property
+    def exact_matches(self) -> QueuedTranslator:
+        """Who knows the translations that the memory has."""
+        return self
+
+    def target(self, source: str) -> str | None:
+        """The memory's translation of a source, as the memory is now."""
+        return self._served.exact_matches.targets([source]).get(source)
+
     def translate(self, sources: Sequence[str], **options: Any) -> list[Translation]:
         """Translate some sentences at a time; waits as long as the queue is full."""
         made: list[Translation] = []

@@ -9,10 +9,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from knn_seq.datastore import Datastore
-from knn_seq.errors import NotFound
 from knn_seq.glossary import Glossary, Term, keep_glossary, stored_glossary
 from knn_seq.serve.access import Access
-from knn_seq.serve.errors import not_found
 from knn_seq.serve.schemas import ERRORS, may
 from knn_seq.serve.service import Service, require_unicode
 from knn_seq.serve.stores import Served, Stores
@@ -86,10 +84,7 @@ def glossary_api(stores: Stores, service: Service, access: Access) -> APIRouter:
     async def delete(store: str, source: Words) -> Terms:
         """Delete the terms of a source."""
         served = stores.named(store)
-        try:
-            return _told(await service.guarded(served, asyncio.to_thread(_change, served, None, source)))
-        except NotFound:
-            raise not_found("There is no such term.") from None
+        return _told(await service.guarded(served, asyncio.to_thread(_change, served, None, source)))
 
     return router
 

@@ -69,11 +69,20 @@ class TranslationQueue:
         translator: What translates.
         batch_size: Sentences that are translated together.
         size: Sentences that may wait.
+        prepare: Called before each batch.
         done: Told of each batch.
     """
 
-    def __init__(self, translator: Translator, batch_size: int, size: int, done: BatchDone | None = None) -> None:
-        self.translator, self.batch_size, self.size, self._done = translator, batch_size, size, done
+    def __init__(
+        self,
+        translator: Translator,
+        batch_size: int,
+        size: int,
+        prepare: Callable[[], None] | None = None,
+        done: BatchDone | None = None,
+    ) -> None:
+        self.translator, self.batch_size, self.size = translator, batch_size, size
+        self._prepare, self._done = prepare, done
         self._jobs: deque[Job] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
@@ -165,6 +174,8 @@ class TranslationQueue:
 
     def _translated(self, texts: list[str], options: Mapping[str, Any]) -> list[Translation]:
         stopwatch = self.translator.stopwatch = Stopwatch(getattr(self.translator.model, "device", "cpu"))
+        if self._prepare is not None:
+            self._prepare()
         start = time.perf_counter()
         translations = self.translator.translate(texts, **options)
         if self._done is not None:

@@ -34,6 +34,7 @@ def serve(named: dict[str, Path], settings: ServerSettings) -> None:
     """
     import uvicorn
 
+    logging.getLogger("knn_seq.runtime.progress").setLevel(logging.WARNING)  # a server writes no bars
     for name, path in named.items():  # what cannot be is refused before anything is loaded
         store = Datastore(path)
         log.info("%s: %d sentence pairs, %s", name, store.manifest.counts.sentences, store.manifest.model.spec)

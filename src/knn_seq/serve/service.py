@@ -9,9 +9,9 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from knn_seq.decoding import Translation
-from knn_seq.errors import DiskFull, IndexUnavailable, KnnSeqError, NotEnoughMemory
+from knn_seq.errors import DiskFull, IndexUnavailable, KnnSeqError, NotEnoughMemory, NotFound
 from knn_seq.protect import Finder
-from knn_seq.serve.errors import RequestError, bad_request
+from knn_seq.serve.errors import RequestError, bad_request, not_found
 from knn_seq.serve.protected import ProtectedTexts, TranslatedText
 from knn_seq.serve.queue import QueueFull, Stopping
 from knn_seq.serve.settings import ServerSettings
@@ -174,7 +174,8 @@ class Service:
         except (DiskFull, NotEnoughMemory) as error:
             raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "The server has no space left.") from error
         except KnnSeqError as error:
-            raise bad_request(str(error).replace(str(served.store.path), served.name)) from error
+            told = str(error).replace(str(served.store.path), served.name)
+            raise (not_found if isinstance(error, NotFound) else bad_request)(told) from error
         finally:
             task.cancel()
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from knn_seq.datastore import Datastore
 from knn_seq.errors import InvalidSetting
 from knn_seq.serve.errors import bad_request, not_found
-from knn_seq.serve.exact_matches import ExactMatches
 from knn_seq.serve.languages import language_code, language_name
 from knn_seq.serve.metrics import Metrics
 from knn_seq.serve.queue import TranslationQueue
 from knn_seq.serve.settings import ServerSettings
+from knn_seq.serve.stored_texts import CurrentGlossary, ExactMatches
 from knn_seq.translator import Translator
 
 _NAME = re.compile(r"[\w.-]{1,64}")
@@ -122,5 +122,11 @@ def _serve(name: str, path: Path, settings: ServerSettings, metrics: Metrics) ->
         raise InvalidSetting(
             f"{path} does not say which languages it translates between: build it with --source-lang and --target-lang."
         )
-    queue = TranslationQueue(translator, settings.batch_size, settings.queue_size, partial(metrics.batch_done, name))
+    glossary = CurrentGlossary(path)
+
+    def prepare() -> None:
+        translator.glossary = glossary.read()
+
+    done = partial(metrics.batch_done, name)
+    queue = TranslationQueue(translator, settings.batch_size, settings.queue_size, prepare, done)
     return Served(name, store, translator, queue, source, target, ExactMatches(path))

@@ -1,4 +1,4 @@
-"""Sources that a memory has as they are."""
+"""What a datastore has as text, as it is on the disk now: translations of complete sources, and the glossary."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 from knn_seq.datastore import Datastore
+from knn_seq.glossary import Glossary, stored_glossary
 from knn_seq.live.lookup import Lookup
 
 
 class ExactMatches:
-    """The memory's own translations of complete sources, as it is now.
+    """The memory's own translations of complete sources.
 
     Args:
         path: The datastore's folder.
@@ -32,3 +33,26 @@ class ExactMatches:
             counts = Counter(targets)
             found[source] = max(reversed(targets), key=lambda target: counts[target])
         return found
+
+
+class CurrentGlossary:
+    """The glossary that binds translations.
+
+    Args:
+        path: The datastore's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._store = Datastore(path)
+        self._file: str | None = None
+        self._glossary: Glossary | None = None
+
+    def read(self) -> Glossary | None:
+        """The glossary; it is read again only if it was replaced."""
+        if self._store.changed():
+            self._store.reload()
+        info = self._store.manifest.glossary
+        if (info and info.file) != self._file:
+            self._glossary = stored_glossary(self._store)
+            self._file = info and info.file
+        return self._glossary
