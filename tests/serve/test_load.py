@@ -139,7 +139,8 @@ def test_keys_are_needed_have_roles_and_are_nowhere_to_be_read(make_client, tmp_
     assert path.stat().st_mode & 0o077 == 0
     assert client.post("/translate", json=SOURCE).status_code == 400
     wrong = client.post("/translate", json={**SOURCE, "api_key": "secret-guess"})
-    assert wrong.status_code == 403 and "secret-guess" not in wrong.text
+    assert wrong.status_code == 403
+    assert "secret-guess" not in wrong.text
     assert client.post("/translate", params={"api_key": keys["admin"]}, data=SOURCE).status_code == 400
     assert client.post("/translate", json={**SOURCE, "api_key": keys["translate"]}).status_code == 200
     pair = {"pairs": [{"source": "5", "target": "6"}]}
@@ -181,7 +182,8 @@ def test_a_key_has_a_rate_limit(tmp_path):
 def test_the_key_command_adds_lists_and_removes(knn_seq, tmp_path):
     path = tmp_path / "keys.json"
     code, out, _ = knn_seq("api-key", path, "add", "weblate", "--role", "edit", "--requests-a-minute", 30)
-    assert code == 0 and KeyFile(path).find(out.strip()).role == "edit"
+    assert code == 0
+    assert KeyFile(path).find(out.strip()).role == "edit"
     assert knn_seq("api-key", path, "list")[:2] == (0, "weblate\tedit\t30 a minute\n")
     assert knn_seq("api-key", path, "add", "weblate")[0] == 2
     assert knn_seq("api-key", path, "remove", "weblate")[0] == 0
@@ -211,7 +213,8 @@ def test_a_full_queue_is_503_with_retry_after(make_client):
     client = make_client(queue_size=1)
     answer = client.post("/translate", json={**SOURCE, "q": ["5 7", "6 8 9"]})
     assert answer.status_code == 503
-    assert int(answer.headers["Retry-After"]) >= 1 and "busy" in answer.json()["error"]
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert "busy" in answer.json()["error"]
 
 
 def test_figures_for_prometheus(server):

@@ -47,7 +47,8 @@ def test_a_correction_is_used_at_once_replaced_and_deleted(client):
     assert same == first
     assert translated(client, source)["text"] == "52 53"
     found = client.get(f"{STORE}/memory", params={"q": "52 53", "limit": 500}).json()
-    assert first in [pair["id"] for pair in found["pairs"]] and found["total"] == len(found["pairs"])
+    assert first in [pair["id"] for pair in found["pairs"]]
+    assert found["total"] == len(found["pairs"])
     assert client.delete(f"{STORE}/memory/{first}").json() == {"ids": [first]}
     assert translated(client, source) == before
     assert client.delete(f"{STORE}/memory/{first}").status_code == 404
@@ -99,7 +100,8 @@ def test_a_file_that_cannot_be_read_changes_nothing_and_leaves_nothing(client, m
     answer = client.post(f"{STORE}/imports", files={"file": ("a.tmx", b"<tmx><body><tu>")})
     state = finished(client, answer.json()["job"])
     assert state["state"] == "failed"
-    assert "a.tmx" in state["error"] and "upload" not in state["error"]
+    assert "a.tmx" in state["error"]
+    assert "upload" not in state["error"]
     assert client.get(f"{STORE}/memory").json()["total"] == before
     assert client.get(f"/v1/jobs/{answer.json()['job']}/result").status_code == 404
 
@@ -110,11 +112,13 @@ def test_a_document_is_translated_with_a_report_and_nothing_of_the_upload_stays(
     job = client.post(f"{STORE}/documents", files={"file": ("numbers.txt", text.encode())}).json()["job"]
     state = finished(client, job)
     assert state["state"] == "done", state
-    assert state["report"]["segments"] == 2 and state["report"]["exact_matches"] == 1
+    assert state["report"]["segments"] == 2
+    assert state["report"]["exact_matches"] == 1
     assert state["done"] == state["total"] == 2
     assert "path" not in state["report"]
     result = client.get(f"/v1/jobs/{job}/result")
-    assert result.text.startswith("50 51\n\n") and "%s" in result.text
+    assert result.text.startswith("50 51\n\n")
+    assert "%s" in result.text
     assert result.headers["Content-Disposition"] == 'attachment; filename="numbers.txt"'
 
 
@@ -132,11 +136,13 @@ def test_explanations_tell_neighbours_with_ids_sentences_and_corpora(client):
     [sentence] = told["sentences"]
     assert "".join(word["text"] for word in sentence["words"]) == told["text"]
     token = sentence["tokens"][0]
-    assert 0 <= token["weight"] <= 1 and len(token["neighbours"]) == 3
+    assert 0 <= token["weight"] <= 1
+    assert len(token["neighbours"]) == 3
     assert {"id", "source", "target", "corpus", "date", "distance", "probability", "around"} <= set(
         token["neighbours"][0]
     )
-    assert told["base"] and len(told["alternatives"]) == 1
+    assert told["base"]
+    assert len(told["alternatives"]) == 1
 
 
 def test_settings_of_a_request_hold_for_it_alone(client):

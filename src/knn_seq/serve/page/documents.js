@@ -3,7 +3,7 @@
 import { $, ask, attempt, droppable, make, number, saveAs, storePath, watch } from "./page.js";
 import { text } from "./texts.js";
 
-const REPORTED = ["segments", "words", "exact", "placeholders", "terms", "seconds"];
+const REPORTED = ["segments", "words", "exact_matches", "by_neighbours", "placeholders_repaired", "terms_applied", "seconds"];
 
 export function setUp() {
   $("#document").addEventListener("change", (event) => { for (const file of event.target.files) attempt(() => translate(file)); event.target.value = ""; });

@@ -10,7 +10,8 @@ export function setUp() {
   $("#find").addEventListener("submit", (event) => { event.preventDefault(); attempt(load); });
   $("#new-pair").addEventListener("click", () => { pairs.unshift({ id: null, source: "", target: "" }); render(); edit($("#pairs tbody tr"), pairs[0]); });
   $("#import").addEventListener("change", (event) => { for (const file of event.target.files) attempt(() => importFile(file)); event.target.value = ""; });
-  $("#export").addEventListener("change", (event) => { attempt(() => exportAs(event.target.value)); event.target.value = ""; });
+  $("#export").addEventListener("click", () => attempt(() => exportAs($("#export-format").value)));
+  $("#more").addEventListener("click", () => attempt(more));
   $("#undo button").addEventListener("click", () => attempt(undo));
   droppable($("#memory"), (file) => attempt(() => importFile(file)));
   for (const button of document.querySelectorAll("[data-sort]")) {
@@ -22,10 +23,16 @@ export function setUp() {
 }
 
 export async function load() {
-  const query = new URLSearchParams({ q: $("#query").value, limit: PAGE });
+  pairs = [];
+  await more();
+}
+
+async function more() {
+  const query = new URLSearchParams({ q: $("#query").value, limit: PAGE, offset: pairs.length });
   const found = await ask(storePath(`memory?${query}`));
-  ({ pairs } = found);
+  pairs = [...pairs, ...found.pairs];
   $("#pairs-count").textContent = `${number(pairs.length, 9)} ${text("shown")} ${text("of")} ${number(found.total, 9)}`;
+  $("#more").hidden = pairs.length >= found.total;
   render();
 }
 
@@ -88,8 +95,7 @@ async function remove(pair) {
 }
 
 async function undo() {
-  const { id, source, target, corpus, date } = undone;
-  await ask(storePath("memory"), { method: "PUT", body: { pairs: [{ id, source, target, corpus, date }] } });
+  await ask(storePath("memory"), { method: "POST", body: { pairs: [undone] } });
   $("#undo").hidden = true;
   await load();
 }
@@ -114,5 +120,5 @@ async function importFile(file) {
 }
 
 async function exportAs(format) {
-  if (format) saveAs(await ask(storePath(`export?format=${format}`)), `${here.store.name}.${format}`);
+  saveAs(await ask(storePath(`export?format=${format}`)), `${here.store.name}.${format}`);
 }

@@ -16,9 +16,9 @@ export const TEXTS = {
     clickWord: "Choose a word of the translation to see what decided it.", noNeighbours: "No neighbours: the model alone decided.",
     modelSaid: "The model alone would write", probability: "probability", distance: "distance", shown: "shown", of: "of",
     copied: "Copied.", enterKey: "API key of this server (kept in this tab only)", importing: "Importing", translating: "Translating",
-    done: "Done", failed: "Failed", download: "Download", segments: "Segments", words: "Words", exact: "Exact matches",
-    placeholders: "Placeholders repaired", terms: "Terms applied", seconds: "Seconds", unreachable: "The server does not answer.",
-    neighboursShare: "neighbours", own: "the datastore's",
+    done: "Done", failed: "Failed", download: "Download", segments: "Segments", words: "Words", exact_matches: "Exact matches",
+    placeholders_repaired: "Placeholders repaired", terms_applied: "Terms applied", seconds: "Seconds", unreachable: "The server does not answer.",
+    neighboursShare: "neighbours", own: "the datastore's", by_neighbours: "By neighbours", more: "Show more", format: "Format", nothing: "Nothing found.",
   },
   de: {
     skip: "Zum Inhalt", sections: "Bereiche", translate: "Übersetzen", memory: "Speicher", glossary: "Glossar",
@@ -35,9 +35,9 @@ export const TEXTS = {
     clickWord: "Wählen Sie ein Wort der Übersetzung, um zu sehen, was es entschied.", noNeighbours: "Keine Nachbarn: Das Modell entschied allein.",
     modelSaid: "Das Modell allein schriebe", probability: "Wahrscheinlichkeit", distance: "Abstand", shown: "angezeigt", of: "von",
     copied: "Kopiert.", enterKey: "API-Schlüssel dieses Servers (bleibt nur in diesem Tab)", importing: "Wird eingelesen", translating: "Wird übersetzt",
-    done: "Fertig", failed: "Fehlgeschlagen", download: "Herunterladen", segments: "Segmente", words: "Wörter", exact: "Genaue Treffer",
-    placeholders: "Platzhalter repariert", terms: "Begriffe angewandt", seconds: "Sekunden", unreachable: "Der Server antwortet nicht.",
-    neighboursShare: "Nachbarn", own: "wie im Datenspeicher",
+    done: "Fertig", failed: "Fehlgeschlagen", download: "Herunterladen", segments: "Segmente", words: "Wörter", exact_matches: "Genaue Treffer",
+    placeholders_repaired: "Platzhalter repariert", terms_applied: "Begriffe angewandt", seconds: "Sekunden", unreachable: "Der Server antwortet nicht.",
+    neighboursShare: "Nachbarn", own: "wie im Datenspeicher", by_neighbours: "Durch Nachbarn", more: "Mehr anzeigen", format: "Format", nothing: "Nichts gefunden.",
   },
   pt: {
     skip: "Ir para o conteúdo", sections: "Seções", translate: "Traduzir", memory: "Memória", glossary: "Glossário",
@@ -54,9 +54,9 @@ export const TEXTS = {
     clickWord: "Escolha uma palavra da tradução para ver o que a decidiu.", noNeighbours: "Sem vizinhos: o modelo decidiu sozinho.",
     modelSaid: "O modelo sozinho escreveria", probability: "probabilidade", distance: "distância", shown: "mostrados", of: "de",
     copied: "Copiado.", enterKey: "Chave da API deste servidor (fica só nesta aba)", importing: "Importando", translating: "Traduzindo",
-    done: "Pronto", failed: "Falhou", download: "Baixar", segments: "Segmentos", words: "Palavras", exact: "Correspondências exatas",
-    placeholders: "Marcadores reparados", terms: "Termos aplicados", seconds: "Segundos", unreachable: "O servidor não responde.",
-    neighboursShare: "vizinhos", own: "do repositório",
+    done: "Pronto", failed: "Falhou", download: "Baixar", segments: "Segmentos", words: "Palavras", exact_matches: "Correspondências exatas",
+    placeholders_repaired: "Marcadores reparados", terms_applied: "Termos aplicados", seconds: "Segundos", unreachable: "O servidor não responde.",
+    neighboursShare: "vizinhos", own: "do repositório", by_neighbours: "Por vizinhos", more: "Mostrar mais", format: "Formato", nothing: "Nada encontrado.",
   },
 };
 

@@ -73,7 +73,10 @@ async function translate() {
   running = new AbortController();
   $("#target").classList.add("waiting");
   try {
-    const body = { texts: [source], store: here.store.name, explain: true, base: true, alternatives: 2, options: options() };
+    const chosen = options();
+    // Other settings are tried out: then the memory's own translation would hide what they do.
+    const exact = !Object.keys(chosen).length;
+    const body = { texts: [source], store: here.store.name, explain: true, base: true, alternatives: 2, exact, options: chosen };
     const answer = await ask("v1/translate", { method: "POST", body, signal: running.signal });
     say("");
     show({ source, ...answer.translations[0] });
