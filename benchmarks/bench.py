@@ -28,6 +28,7 @@ from knn_seq.storage.atomic import read_json, write_json
 PARTS = (
     "key_computation",
     "decoding_speed",
+    "engines",
     "scale",
     "resident_memory",
     "startup",

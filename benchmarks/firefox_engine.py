@@ -24,8 +24,11 @@ from figures import markdown, write_figures
 from speed_models import DEMO_CORPUS
 
 from knn_seq.corpus import SentencePair, open_corpus
+from knn_seq.models import load_model
 from knn_seq.models.batching import pad
-from knn_seq.models.firefox_network import FirefoxNetwork, FirefoxTokenizer, find_model_folder, load_firefox
+from knn_seq.models.firefox_network import FirefoxNetwork, find_model_folder
+from knn_seq.models.network import NetworkModel
+from knn_seq.settings import DecodingSettings, ModelSettings
 
 TOKENS_PER_BATCH = 4000
 CPU = torch.device("cpu")
@@ -45,13 +48,13 @@ def main() -> None:
     lines = open_corpus(arguments.corpus, columns=arguments.columns)
     pairs = [line for line in lines if isinstance(line, SentencePair)]
     pairs = random.Random(arguments.seed).sample(pairs, min(len(pairs), max(arguments.sentences, 2000)))
-    folder = find_model_folder(arguments.pair)
-    model, tokenizer = load_firefox(folder)
+    model = load_model(ModelSettings(f"firefox:{arguments.pair}", device="cpu"))
+    assert isinstance(model, NetworkModel)
 
     sample = pairs[: arguments.sentences]
     references = [pair.target for pair in sample]
-    ours = translate(model, tokenizer, [pair.source for pair in sample])
-    engine = _native.NativeDirection(str(folder))
+    ours = translate(model, [pair.source for pair in sample])
+    engine = _native.NativeDirection(str(find_model_folder(arguments.pair)))
     theirs = [engine.translate(pair.source) for pair in sample]
     same = sum(a == b for a, b in zip(ours, theirs, strict=True))
     bleu = sacrebleu.BLEU()
@@ -60,41 +63,35 @@ def main() -> None:
     row = (f"{len(sample):,}", f"{same / len(sample):.1%}", *(f"{score:.2f}" for score in scores.values()))
     write_figures(arguments.into, {"firefox-engine": f"{markdown(head, [row])}\n\n`{bleu.get_signature()}`"})
     if arguments.speed:
-        measure_speed(model, tokenizer, pairs)
+        measure_speed(model, pairs)
 
 
-@torch.inference_mode()
-def translate(
-    model: FirefoxNetwork, tokenizer: FirefoxTokenizer, sources: list[str], batch_size: int = 64, beams: int = 1
-) -> list[str]:
+def translate(model: NetworkModel, sources: list[str], batch_size: int = 64, beams: int = 1) -> list[str]:
     """Translations in the order of the sources, which are batched by length."""
-    encoded = tokenizer.encode(sources)
-    order = sorted(range(len(encoded)), key=lambda number: len(encoded[number]))
+    encoded = model.tokenizer.encode_sources(sources)
+    order = sorted(range(len(encoded)), key=lambda number: -len(encoded[number]))
     outputs = [""] * len(encoded)
-    for start in range(0, len(order), batch_size):
-        numbers = order[start : start + batch_size]
-        ids, mask = pad([encoded[number] for number in numbers], tokenizer.eos_token_id, CPU)
-        longest = 3 * ids.shape[1] + 10
-        generated = model.generate(input_ids=ids, attention_mask=mask, num_beams=beams, max_new_tokens=longest)
-        assert isinstance(generated, torch.Tensor)
-        for number, row in zip(numbers, generated.tolist(), strict=True):
-            outputs[number] = tokenizer.decode(row[1:])
+    decoding = DecodingSettings(beam_size=beams, max_length=3 * max(map(len, encoded)) + 10)
+    for place, (best, *_) in model.generate_stream([encoded[number] for number in order], decoding, None, batch_size):
+        outputs[order[place]] = model.tokenizer.decode(best.tokens)
     return outputs
 
 
-def measure_speed(model: FirefoxNetwork, tokenizer: FirefoxTokenizer, pairs: list[SentencePair]) -> None:
+def measure_speed(model: NetworkModel, pairs: list[SentencePair]) -> None:
     """Tokens per second: the best of three runs, with as many threads as torch takes."""
     print(f"{torch.get_num_threads()} threads")
-    sources = tokenizer.encode([pair.source for pair in pairs])
-    targets = tokenizer.encode([pair.target for pair in pairs])
+    sources = model.tokenizer.encode_sources([pair.source for pair in pairs])
+    targets = model.tokenizer.encode_targets([pair.target for pair in pairs])
     count = sum(map(len, targets))
-    print(f"keys by teacher forcing: {count / best_time(partial(all_keys, model, sources, targets)):.0f} tokens/s")
+    print(
+        f"keys by teacher forcing: {count / best_time(partial(all_keys, model.network, sources, targets)):.0f} tokens/s"
+    )
     for beams in (1, 5):
         for batch_size in (1, 16, 64):
             texts = [pair.source for pair in pairs[: min(2 * batch_size + 8, len(pairs))]]
-            outputs = translate(model, tokenizer, texts, batch_size, beams)
-            count = sum(map(len, tokenizer.encode(outputs)))
-            seconds = best_time(partial(translate, model, tokenizer, texts, batch_size, beams))
+            outputs = translate(model, texts, batch_size, beams)
+            count = sum(map(len, model.tokenizer.encode_targets(outputs)))
+            seconds = best_time(partial(translate, model, texts, batch_size, beams))
             print(f"beam size {beams}, {batch_size} sentences at a time: {count / seconds:.0f} tokens/s")
 
 

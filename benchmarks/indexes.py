@@ -159,7 +159,7 @@ def _built_plainly(store: Datastore, recipe: str, folder: Path) -> tuple[SearchI
     from knn_seq.index.faiss_library import faiss
 
     file = folder / "plain.faiss"
-    command = [sys.executable, __file__, "--plain", str(store.keys_path), recipe, str(file)]
+    command = [sys.executable, __file__, "--plain", str(store.base.keys_path), recipe, str(file)]
     seconds = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     index = FaissIndex(store.keys.shape[1], recipe=recipe, nprobe=NPROBE)
     index.index = faiss.read_index(str(file))

@@ -27,13 +27,13 @@ from torch import Tensor
 
 from knn_seq.build.batches import plan_batches
 from knn_seq.build.keys import store_keys
-from knn_seq.build.text import store_text
+from knn_seq.build.text import Naming, store_text
 from knn_seq.corpus import open_corpus
 from knn_seq.demo.run import write_tsv
 from knn_seq.models import TokenPair
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import BuildSettings
-from knn_seq.storage import DatastoreFolder
+from knn_seq.storage import Segment
 from knn_seq.storage.atomic import partial_of
 
 SENTENCES = {"firefox": 1_500, "marian-base": 200, "marian-big": 60}  # some seconds of work
@@ -82,18 +82,17 @@ def compared(name: str, model: NetworkModel, folder: Path, count: int, options: 
     ]
 
 
-def text_of(folder: Path, model: NetworkModel, count: int, settings: BuildSettings) -> DatastoreFolder:
-    """A datastore that has its text and no keys yet, as the first step of the build leaves it."""
-    store = DatastoreFolder(folder / "store")
-    store.path.mkdir(parents=True, exist_ok=True)
+def text_of(folder: Path, model: NetworkModel, count: int, settings: BuildSettings) -> Segment:
+    """A segment that has its text and no keys yet, as the first step of the build leaves it."""
+    store = Segment(folder / "store")
     if not store.values_path.exists() or not store.text_path.exists():
         train, _ = demo_text()
         write_tsv(folder / "train.tsv", train[:: len(train) // count][:count])
-        store_text(store, open_corpus(folder / "train.tsv"), model.tokenizer, settings)
+        store_text(store, open_corpus(folder / "train.tsv"), model.tokenizer, settings, Naming("demo", "train.tsv", ""))
     return store
 
 
-def padded_batches(store: DatastoreFolder, model: NetworkModel, settings: BuildSettings) -> list[Batch]:
+def padded_batches(store: Segment, model: NetworkModel, settings: BuildSettings) -> list[Batch]:
     """What the network reads, batch after batch as the build packs them."""
     batches = []
     for numbers in plan_batches(store.sources, store.values, settings.batch_tokens):
@@ -125,7 +124,7 @@ def pass_with_logits(model: NetworkModel, batches: list[Batch], tokens: int) -> 
     return tokens
 
 
-def build_step(store: DatastoreFolder, model: NetworkModel, settings: BuildSettings, tokens: int) -> int:
+def build_step(store: Segment, model: NetworkModel, settings: BuildSettings, tokens: int) -> int:
     """What `knn-seq build` does between the text and the index."""
     for path in (store.keys_path, partial_of(store.keys_path)):
         path.unlink(missing_ok=True)

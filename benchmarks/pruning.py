@@ -1,8 +1,8 @@
-"""What a smaller datastore costs: quality, size and time of every pruning method, on the demo's text.
+"""What a smaller datastore costs: quality, size and time of every pruning method.
 
-The settings are those that the build and the pruning measured by themselves.  Greedy, as Firefox decodes.
+The settings and the combiner are those that the build and the pruning made by themselves.  Greedy, as Firefox decodes.
 
-    python benchmarks/pruning.py --into docs/pruning.md
+    python benchmarks/pruning.py --domains bible it --it-text results/it.pt-en.tsv.gz --into docs/pruning.md
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from knn_seq.runtime.environment import limit_spinning
 
 limit_spinning()  # before torch is imported
 
+import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from demo_quality import METRIC_NAMES, demo_store
-from figures import markdown, write_figures
-from rounds import command_line, options_of
+from demo_quality import METRIC_NAMES
+from domains import Domain, TestSet, domain_arguments, domain_of
+from figures import markdown, measuring_conditions, write_figures
 
 from knn_seq import Datastore, Translator
-from knn_seq.corpus import SentencePair
 from knn_seq.demo.run import MODEL
 from knn_seq.metrics import METRICS
 from knn_seq.models import Model, load_model
@@ -31,28 +32,38 @@ SHARES = (0.6, 0.4)
 
 
 def main() -> None:
-    parser = command_line(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    domain_arguments(parser)
     parser.add_argument("--keep", type=float, nargs="+", default=SHARES, help="shares of the entries that stay")
+    parser.add_argument("--methods", nargs="+", choices=PRUNING_METHODS.names(), default=PRUNING_METHODS.names())
     arguments = parser.parse_args()
-    options = options_of(arguments)
     model = load_model(ModelSettings(MODEL))
-    store, test = demo_store(arguments.folder, model, options)
+    for name in arguments.domains:
+        conditions = measuring_conditions()
+        text = measured(domain_of(name, arguments, model), model, arguments.methods, arguments.keep)
+        write_figures(arguments.into, {f"pruning/{name}": text}, conditions)
+
+
+def measured(domain: Domain, model: Model, methods: Sequence[str], shares: Sequence[float]) -> str:
+    """The table of a domain."""
+    store = domain.store
     stores, seconds = {"all entries": store}, {"all entries": ""}
-    for keep in arguments.keep:
-        for method in PRUNING_METHODS.names():
-            name, start = f"`{method}`, {keep:g}", time.monotonic()
+    for keep in shares:
+        for method in methods:
+            name, start = f"`{method}`, {keep:g}", time.process_time()
             stores[name] = store.prune(store.path.with_name(f"{method}-{keep:g}"), method, keep, model=model)
-            seconds[name] = f"{time.monotonic() - start:.0f} s"
+            seconds[name] = f"{time.process_time() - start:.0f} s"
     title = (
-        f"Bible, Portuguese to English: {store.manifest.counts.sentences:,} sentence pairs, {len(store):,} entries, "
-        f"{len(test):,} test sentences, greedy, full search."
+        f"{domain.name}: {store.manifest.counts.sentences:,} sentence pairs, {len(store):,} entries, "
+        f"{len(domain.test.sources):,} test sentences, greedy, full search; each with the combiner that was trained on "
+        "itself."
     )
-    write_figures(arguments.into, {"pruning": f"{title}\n\n{table(stores, seconds, model, test)}"})
+    return f"{title}\n\n{table(stores, seconds, model, domain.test)}"
 
 
-def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, test: list[SentencePair]) -> str:
-    """Scores, sizes, and the time that pruning took."""
-    sources, references = [pair.source for pair in test], [pair.target for pair in test]
+def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, test: TestSet) -> str:
+    """Scores, sizes, and the processor's time that pruning took."""
+    sources, references = test.sources, test.references
     first = next(iter(stores.values()))
     outputs = {"the model alone": Translator(first, model, beam_size=1).translate(sources, weight=0.0)}
     outputs |= {
@@ -65,7 +76,11 @@ def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, t
         own = stores.get(name)
         sizes = ["", "", ""]
         if own is not None:
-            sizes = [f"{len(own):,}", format_bytes(_bytes(own.keys_path)), format_bytes(_bytes(own.path / "index"))]
+            sizes = [
+                f"{len(own):,}",
+                format_bytes(_bytes(own.base.keys_path)),
+                format_bytes(_bytes(own.path / "index")),
+            ]
         rows.append([name, *(f"{scores[label][name].value:.1f}" for label in scores), *sizes, seconds.get(name, "")])
     return markdown(["", *scores, "entries", "keys", "index", "pruned in"], rows)
 

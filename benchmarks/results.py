@@ -294,7 +294,8 @@ def timing_steps(on_step: Callable[[str, float], None]) -> Iterator[None]:
 def described(store: Datastore) -> dict[str, Any]:
     """What a datastore holds, and the bytes of it on disk."""
     manifest = store.manifest
-    subset = [store.path / folder for folder in manifest.folders() if not folder.startswith("index/")]
+    subset = [store.path / folder for folder in manifest.folders() if not folder.startswith(("index/", "segments/"))]
+    base = store.base
     default = str(manifest.default_index)
     return {
         "entries": len(store),
@@ -305,8 +306,8 @@ def described(store: Datastore) -> dict[str, Any]:
         },
         "subset": {name: getattr(manifest.subset, name) for name in ("sentence_search", "codes")},
         "bytes": {
-            "text and tokens": sum(map(bytes_of, (store.text_path, store.sources_path, store.values_path))),
-            "keys": bytes_of(store.keys_path),
+            "text and tokens": sum(map(bytes_of, (base.text_path, base.sources_path, base.values_path))),
+            "keys": bytes_of(base.keys_path),
             "index": bytes_of(store.index_folder(default)),
             "the paper's index": bytes_of(store.index_folder(PAPER_INDEX)),
             "subsets": sum(map(bytes_of, subset)),

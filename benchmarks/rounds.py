@@ -123,18 +123,21 @@ def rates(systems: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, li
     return {name: [rate for (rate,) in its] for name, its in measured.items()}
 
 
-def rates_by_pieces(systems: Mapping[str, Sequence[Callable[[], int]]], rounds: int) -> dict[str, list[list[float]]]:
+def rates_by_pieces(
+    systems: Mapping[str, Sequence[Callable[[], int]]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[list[float]]]:
     """The same for systems whose work has pieces, and for each piece of a round.
 
-    They take turns piece by piece, and every other time in reverse.
+    They take turns piece by piece, and every other time in reverse.  Seconds are those of the clock: with
+    `time.process_time` those of all threads of this process together.
     """
     results: dict[str, list[list[float]]] = {name: [[] for _ in range(rounds)] for name in systems}
     for number in range(-1, rounds):
         for place, pieces in enumerate(zip(*systems.values(), strict=True), number):
             turns = list(zip(systems, pieces, strict=True))
             for name, run in turns if place % 2 == 0 else reversed(turns):
-                start = time.perf_counter()
-                rate = run() / (time.perf_counter() - start)
+                start = clock()
+                rate = run() / (clock() - start)
                 if number >= 0:
                     results[name][number].append(rate)
     return results

@@ -13,14 +13,14 @@ from torch import Tensor
 from knn_seq import Datastore
 from knn_seq.corpus import SentencePair, open_corpus, split_corpus
 from knn_seq.demo.run import write_tsv
-from knn_seq.models import Model, TokenPair, load_model
+from knn_seq.models import Model, PairTokenizer, TokenPair, load_model
 from knn_seq.models.base import Hypothesis, Scored
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.network import NetworkModel
 from knn_seq.settings import ModelSettings
 
 DEMO_CORPUS = Path(__file__).parent.parent / "src" / "knn_seq" / "demo" / "bible.pt-en.tsv.gz"
-VOCABULARY = 32_000
+VOCABULARY, OPUS_VOCABULARY = 32_000, 65_001
 SIZES = {  # width, feed-forward, layers of each side, heads
     "marian-base": (512, 2048, 6, 8),
     "marian-big": (1024, 4096, 6, 16),
@@ -36,10 +36,26 @@ def speed_model(name: str) -> NetworkModel:
     assert isinstance(firefox, NetworkModel)
     if name == "firefox":
         return firefox
-    width, feed_forward, layers, heads = SIZES[name]
+    network = random_marian(SIZES[name], VOCABULARY)
+    settings = ModelSettings(f"random:{name}", device="cpu")
+    return EncoderDecoderModel(network, firefox.tokenizer, "firefox", settings, [1])
+
+
+def opus_model(dtype: str = "float32") -> NetworkModel:
+    """A Marian network of the base size with as many words as OPUS-MT's, random weights, and outputs that never end."""
+    tokenizer = FoldedTokenizer(load_model(ModelSettings("firefox:pt-en", device="cpu")).tokenizer)
+    padding = OPUS_VOCABULARY - 1
+    network = random_marian(SIZES["marian-base"], OPUS_VOCABULARY, padding)
+    settings = ModelSettings("random:marian-opus", device="cpu", dtype=dtype)
+    return EncoderDecoderModel(network, tokenizer, "folded", settings, [padding])
+
+
+def random_marian(sizes: tuple[int, int, int, int], vocabulary: int, padding: int = 1) -> Any:
+    """A network of these sizes."""
+    width, feed_forward, layers, heads = sizes
     torch.manual_seed(0)
     config = transformers.MarianConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         d_model=width,
         encoder_layers=layers,
         decoder_layers=layers,
@@ -47,15 +63,37 @@ def speed_model(name: str) -> NetworkModel:
         decoder_attention_heads=heads,
         encoder_ffn_dim=feed_forward,
         decoder_ffn_dim=feed_forward,
-        pad_token_id=1,
+        pad_token_id=padding,
         eos_token_id=None,  # every output has as many tokens as it may have, so that systems do the same work
         forced_eos_token_id=None,
-        decoder_start_token_id=1,
+        decoder_start_token_id=padding,
     )
     network = transformers.MarianMTModel(config)
     network.generation_config.eos_token_id = None
-    settings = ModelSettings(f"random:{name}", device="cpu")
-    return EncoderDecoderModel(network, firefox.tokenizer, "firefox", settings, [1])
+    return network
+
+
+class FoldedTokenizer(PairTokenizer):
+    """A tokenizer for a vocabulary that is larger than its own: words begin again behind its last."""
+
+    def __init__(self, tokenizer: PairTokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `PairTokenizer`."""
+        return self.tokenizer.encode_sources(texts)
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `PairTokenizer`."""
+        return self.tokenizer.encode_targets(texts)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """See `PairTokenizer`."""
+        return self.tokenizer.decode([token % VOCABULARY for token in tokens])
+
+    def token(self, token: int) -> str:
+        """See `PairTokenizer`."""
+        return self.tokenizer.token(token % VOCABULARY)
 
 
 class JitteredModel(Model):

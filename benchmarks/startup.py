@@ -29,7 +29,10 @@ from knn_seq.demo.run import write_tsv
 from knn_seq.runtime.environment import limit_spinning
 from knn_seq.storage.atomic import write_json
 from knn_seq.storage.flat import create_flat
+from knn_seq.storage.pairs import PairInfo, PairWriter
 from knn_seq.storage.ragged import RaggedWriter
+from knn_seq.storage.segment import Segment
+from knn_seq.storage.text import TextWriter
 
 SENTENCE = "No princípio criou Deus os céus e a terra."
 BUILT_SENTENCES = 1_000
@@ -135,15 +138,24 @@ def big_store(path: Path, like: Path, entries: int) -> Path:
     dimension = manifest["keys"]["dimension"]
     index = random_index(entries, dimension)
     index.save(path / "index" / "default")
-    create_flat(path / "keys.h5", {"keys": ((entries, dimension), np.float16)})
+    segment = Segment(path / "segments" / "1")
+    segment.path.mkdir(parents=True)
+    create_flat(segment.keys_path, {"keys": ((entries, dimension), np.float16)})
     sentences = entries // TOKENS_PER_SENTENCE
     lengths = np.full(sentences, TOKENS_PER_SENTENCE)
     lengths[-1] += entries - lengths.sum()
-    with RaggedWriter(path / "values.h5", {"": np.int32}) as writer:
+    with RaggedWriter(segment.values_path, {"": np.int32}) as writer:
         writer.extend((np.random.default_rng(0).integers(0, 30_000, entries, dtype=np.int32), lengths))
         writer.finish()
+    shutil.copyfile(segment.values_path, segment.sources_path)
+    with TextWriter(segment.text_path) as texts, PairWriter(segment.pairs_path) as pairs:
+        texts.extend_texts([("", "")] * sentences)
+        pairs.extend_pairs([PairInfo(str(number), "", "") for number in range(sentences)], [""] * sentences)
+        texts.finish()
+        pairs.finish()
     manifest["indexes"] = {"default": {"type": "faiss", **index.describe(), "folder": "index/default"}}
     manifest["default_index"] = "default"
+    manifest["segments"] = {"1": {"sentences": sentences, "tokens": entries}}
     manifest["counts"] |= {"sentences": sentences, "tokens": entries}
     write_json(path / "datastore.json", manifest)
     return path

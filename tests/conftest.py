@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +16,7 @@ from knn_seq.datastore import Datastore
 # Tests end alike on every machine, however busy; `pytest --hypothesis-profile=default` looks for new examples.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+os.environ.setdefault("SOURCE_DATE_EPOCH", "1760000000")  # what is built twice is the same to the last byte
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink")
+STEP = int(os.environ.get("KNN_SEQ_CRASH_STEP", "0"))
+KINDS = {"opened", "half write", "half pwrite", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}  # that change files
+MOST_ENDS = 4
 CALLS = ("write", "pwrite", "fsync", "posix_fallocate")  # those without an event
 
 
@@ -189,6 +192,22 @@ def crash_everywhere(
         elif answer != wanted:
             wrong[name] = f"not the same: {_difference(answer, wanted)}"
     return Crashes(operations, len(tried), wrong)
+
+
+def chosen(operations: list[Operation]) -> list[int]:
+    """Some out of the first and the last operation of each kind, and those around the last switch of the manifest."""
+    numbers = range(len(operations))
+    if STEP:
+        return list(numbers[::STEP])
+    changing = [number for number in numbers if operations[number].kind in KINDS]
+    renamed = [n for n in changing if operations[n].kind == "os.rename" and "datastore.json" in operations[n].path]
+    ends: set[int] = set()
+    for kind in KINDS:
+        of_kind = [number for number in changing if operations[number].kind == kind]
+        ends.update(of_kind[:1] + of_kind[-1:])
+    switch = changing.index(renamed[-1])
+    around = changing[switch : switch + 4]
+    return sorted({*sorted(ends)[:: -(-len(ends) // MOST_ENDS)], *around})
 
 
 def _write_at(path: Path, place: int, data: bytes) -> None:

@@ -35,6 +35,7 @@ ORDER = [
     "plan",
     "build",
     "prune",
+    "live",
     "datastore",
     "translator",
     "explain",

@@ -1,19 +1,24 @@
-"""The probabilities of every step of the real generate() against a slow, obvious reference."""
+"""The probabilities of every step of a real search against a slow, obvious reference."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from tiny_models import DECODER_ONLY, END, NETWORKS, make_model, number_pairs, number_store_of
+from transformers import GenerationConfig
 
 from knn_seq.combine.fixed import FixedCombiner
 from knn_seq.datastore import Datastore
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.models import Source, TokenPair, load_model
 from knn_seq.models.decoding_hook import decoding_hook
+from knn_seq.models.search import loop
+from knn_seq.models.search.rules import apply_rules
 from knn_seq.retrieve.full import FullRetriever
 from knn_seq.settings import ModelSettings, SearchSettings
 
@@ -77,38 +82,69 @@ class Reference:
         return WEIGHT * p_knn + (1 - WEIGHT) * np.exp(log_probs)
 
 
-def check_every_step(model, key_module, store, pairs, sources, mode):
+class Recorder(KnnBatch):
+    """Keeps what it is asked, and what it makes of it."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.seen, self.read = [], []
+
+    def changes(self, step):
+        self.seen.append(replace(step, log_probs=None, largest=None))
+        return super().changes(step)
+
+
+def check_every_step(model, key_module, store, pairs, sources, searched):
+    """What a search reads at every step against the reference.
+
+    Args:
+        searched: Lets the model search with a hook; returns what was read step by step.
+    """
     temperature = float(np.median(np.var(store.keys.astype(np.float64), axis=0)) * store.keys.shape[1])
     reference = Reference(model.network, getattr(model, "prefix", None), key_module, pairs, temperature)
     settings = SearchSettings(k=K, temperature=temperature, weight=WEIGHT)
     retriever = FullRetriever.open(store, model, settings)
-    seen = []
-
-    class Recorder(KnnBatch):
-        def __call__(self, step):
-            seen.append(replace(step, log_probs=None))
-            return super().__call__(step)
-
     torch.manual_seed(1)
     recorder = Recorder(retriever, FixedCombiner(), settings, [Source("", source) for source in sources])
-    read = []  # what the search reads, step by step
-    with decoding_hook(model.network, model.key_hook, recorder, len(sources), search_normalises=False):
-        handle = model.network.register_forward_hook(
-            lambda network, inputs, output: read.append(output.logits[:, -1].clone())
-        )
-        model.network.generate(**model._decoding_inputs(sources), **MODES[mode], max_new_tokens=6, max_length=None)
-        handle.remove()
-    assert len(read) == len(seen) > 1
+    read = searched(model, sources, recorder)
+    assert len(read) == len(recorder.seen) > 1
     rows = 0
-    for step, logits in zip(seen, read, strict=True):
+    for step, logits in zip(recorder.seen, read, strict=True):
         probabilities = torch.softmax(logits, dim=-1).numpy()
         for sentence, prefix, got in zip(step.sentences.tolist(), step.prefixes.tolist(), probabilities, strict=True):
+            prefix = [token for token in prefix if token >= 0]
             if END in prefix:  # this one has ended: its row is padding
                 continue
             wanted = reference.probabilities(sources[sentence], prefix)
             np.testing.assert_allclose(got, wanted, atol=1e-5)
             rows += 1
     assert rows >= len(sources)
+
+
+def with_generate(mode, model, sources, hook):
+    """The search of Transformers."""
+    read = []
+    with decoding_hook(model.network, model.key_hook, hook, len(sources), search_normalises=False):
+        handle = model.network.register_forward_hook(
+            lambda network, inputs, output: read.append(output.logits[:, -1].clone())
+        )
+        model.network.generate(**model._decoding_inputs(sources), **MODES[mode], max_new_tokens=6, max_length=None)
+        handle.remove()
+    return read
+
+
+def with_our_search(mode, model, sources, hook):
+    """Ours, with sentences that enter while others are under way."""
+    read = []
+
+    def rules(distribution, sentences):
+        read.append(distribution.log_probs.clone())
+        return apply_rules(distribution, sentences)
+
+    with mock.patch.object(loop, "apply_rules", rules):
+        config = GenerationConfig(**MODES[mode], max_new_tokens=6)
+        assert len(list(model.generate_stream(sources, config, hook, batch_size=2))) == len(sources)
+    return read
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +161,13 @@ def stores(tmp_path_factory):
     return make
 
 
+@pytest.mark.parametrize("searched", [with_our_search, with_generate])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_every_step_equals_the_reference(kind, mode, stores):
+def test_every_step_equals_the_reference(kind, mode, searched, stores):
     model, store, pairs = stores(kind)
     sources = [[9, 10, 11, 12, END], [13, 14, END], [20, END]]
-    check_every_step(model, KEY_MODULES[kind], store, pairs, sources, mode)
+    check_every_step(model, KEY_MODULES[kind], store, pairs, sources, partial(searched, mode))
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -159,4 +196,4 @@ def test_every_step_of_the_firefox_model_equals_the_reference(mode, tmp_path):
     pairs = list(zip(model.tokenizer.encode_sources(sources), model.tokenizer.encode_targets(targets), strict=True))
     wanted = model.tokenizer.encode_sources(["Deus viu a luz.", "A terra era boa, e houve luz no céu."])
     module = model.network.get_decoder().layers[-1].fc1
-    check_every_step(model, module, store, pairs, wanted, mode)
+    check_every_step(model, module, store, pairs, wanted, partial(with_our_search, mode))

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knn_seq.build import add_index, build_datastore, prepare_subset
-from knn_seq.corpus import CorpusLike, open_corpus
+from knn_seq.build.pipeline import settings_of
+from knn_seq.corpus import CorpusLike, SentencePair, open_corpus
 from knn_seq.decoding import stored_settings
 from knn_seq.errors import KnnSeqError, ModelMismatch, NotFound
 from knn_seq.index import SearchIndex, delete_unused, open_index
 from knn_seq.index.check import IndexCheck, check_index
+from knn_seq.index.stored import indexed_keys
+from knn_seq.live import (
+    add_pairs,
+    compact_datastore,
+    delete_pairs,
+    find_pairs,
+    live_pairs,
+    merge_datastores,
+)
+from knn_seq.live.writing import WAIT_SECONDS
 from knn_seq.models import Model, as_model
 from knn_seq.prune import prune_datastore
 from knn_seq.prune.run import KEEP, METHOD, check_pruning
@@ -183,8 +194,9 @@ class Datastore(DatastoreFolder):
             index_options: Options of the searches.
         """
         index = self.open_index(name)
-        with Progress("exact search", len(self.keys), "key") as progress:
-            return check_index(index, self.keys, k, queries, on_progress=progress.update, options=index_options)
+        keys = indexed_keys(self, name or str(self.manifest.default_index))
+        with Progress("exact search", len(keys), "key") as progress:
+            return check_index(index, keys, k, queries, on_progress=progress.update, options=index_options)
 
     def prepare_subset(
         self,
@@ -208,6 +220,141 @@ class Datastore(DatastoreFolder):
         )
         prepare_subset(self.path, loaded, settings)
         self.reload()
+
+    def add(
+        self,
+        corpus: CorpusLike | None = None,
+        model: Model | str | None = None,
+        *,
+        source: str | Path | None = None,
+        target: str | Path | None = None,
+        columns: Sequence[int | str] | None = None,
+        format: str | None = None,
+        corpus_options: Mapping[str, Any] | None = None,
+        update: bool = False,
+        wait: float = WAIT_SECONDS,
+        **options: Unpack[ModelAndBuildOptions],
+    ) -> list[str]:
+        """Add sentence pairs, or resume that; translators that run, in any process, use them from their next batch.
+
+        Args:
+            corpus: A file with both sides, pairs of texts, `SentencePair`s, or an opened corpus.
+            model: The one that the keys were made with; None: it is loaded.
+            source: Instead of `corpus`: a text file with the sources ...
+            target: ... and one with the targets.
+            columns: Where source and target are in `corpus`.
+            format: The format of the files; None: told by their names.
+            corpus_options: Options that the reader of the format declares.
+            update: See `update`.
+            wait: Seconds to wait for another writer.
+            **options: Fields of `ModelSettings`, to load the model, and of `BuildSettings`: engine, workers, strict.
+
+        Returns:
+            The ids of the added pairs.
+        """
+        given: Mapping[str, Any] = options
+        reject_unknown(given, ModelSettings, BuildSettings)
+        opened = open_corpus(corpus, source, target, columns, format, corpus_options)
+        named = {name: value for name, value in given.items() if name in ModelSettings.__dataclass_fields__}
+        loaded = model if isinstance(model, Model) else self.load_model(model, **named)
+        self.require_fitting(loaded)
+        settings = override(BuildSettings(), given)
+        if not opened.reader.paths:  # a sentence with a rare word is not text of another language
+            settings = replace(settings, allow_unknown=True)
+        ids = add_pairs(self.path, loaded, opened, settings, update, wait)
+        self.reload()
+        return ids
+
+    def update(self, corpus: CorpusLike | None = None, model: Model | str | None = None, **options: Any) -> list[str]:
+        """Add sentence pairs that take the place of others in one step.
+
+        A pair replaces the one with the same id or, if there is none, those with the same source, whose id it keeps.
+
+        Args:
+            corpus: As for `add`.
+            model: As for `add`.
+            **options: As for `add`.
+
+        Returns:
+            The ids of the pairs.
+        """
+        return self.add(corpus, model, **{**options, "update": True})
+
+    def delete(
+        self,
+        ids: Collection[str] = (),
+        corpus: str | None = None,
+        source: str | None = None,
+        wait: float = WAIT_SECONDS,
+    ) -> list[str]:
+        """Delete sentence pairs: from the next batch on, their entries are not found any more.
+
+        Args:
+            ids: Those with these ids,
+            corpus: those that came from the corpus of that name,
+            source: and those with exactly this source.
+            wait: Seconds to wait for another writer.
+
+        Returns:
+            The ids of the deleted pairs.
+        """
+        gone = delete_pairs(self.path, ids, corpus, source, wait)
+        self.reload()
+        return gone
+
+    def find(self, text: str, limit: int | None = 10, corpus: str | None = None) -> list[SentencePair]:
+        """The sentence pairs whose source or target shares words with a text, best first.
+
+        Args:
+            text: The words.
+            limit: How many at most; None: all.
+            corpus: Only those that came from the corpus of that name.
+        """
+        return find_pairs(self.snapshot(), text, limit, corpus)
+
+    def live_pairs(self, corpus: str | None = None) -> Iterator[SentencePair]:
+        """All sentence pairs that are not deleted, with their ids, corpora and dates.
+
+        Args:
+            corpus: Only those that came from the corpus of that name.
+        """
+        return live_pairs(self.snapshot(), corpus)
+
+    def compact(self, wait: float = WAIT_SECONDS, **options: Unpack[BuildOptions]) -> bool:
+        """Fold all segments into one, without what was deleted, and build its indexes anew, or resume that.
+
+        Args:
+            wait: Seconds to wait for another writer.
+            **options: Fields of `BuildSettings`: the engine, and the memory that building indexes may take.
+
+        Returns:
+            Whether there was anything to do.
+        """
+        given: Mapping[str, Any] = options
+        done = compact_datastore(self.path, override(settings_of(self.manifest), given), wait)
+        self.reload()
+        return done
+
+    @classmethod
+    def merge(
+        cls,
+        first: DatastoreFolder | str | Path,
+        second: DatastoreFolder | str | Path,
+        output: str | Path,
+        **options: Unpack[BuildOptions],
+    ) -> Datastore:
+        """Make one datastore of two that were made with the same model; their keys are not computed again.
+
+        Args:
+            first: Whose settings, combiners, indexes and preparation for subset search the new one has.
+            second: The other one.
+            output: The folder of the new one.
+            **options: Fields of `BuildSettings`: the engine, and the memory that building indexes may take.
+        """
+        stores = [each if isinstance(each, DatastoreFolder) else Datastore(each) for each in (first, second)]
+        given: Mapping[str, Any] = options
+        merge_datastores(stores, Path(output), override(settings_of(stores[0].manifest), given))
+        return cls(output)
 
     def prune(
         self,

@@ -72,6 +72,7 @@ class BuildSettings:
     calibration_sentences: int = 768  # held out in turn to choose settings and to train the combiner; 0: neither
     combiner: str = "learned"  # what is trained for the datastore and used by default; "fixed": nothing is trained
     general: str | None = None  # a file of sentences of other domains, for training; None: the package's, if it has any
+    auto_compact: float = 0.25  # compact when so large a share of the entries was added or deleted; 0: never
 
     def __post_init__(self) -> None:
         _require(self.workers is None or self.workers >= 1, "workers must be at least 1", self.workers)
@@ -89,6 +90,7 @@ class BuildSettings:
             "gpus-per-worker must be at least 0",
             self.gpus_per_worker,
         )
+        _require(0 <= self.auto_compact <= 1, "auto-compact must lie between 0 and 1", self.auto_compact)
         require_no_password(self.index_recipe)
         require_no_password(self.sentence_index_recipe)
 
@@ -117,6 +119,7 @@ class BuildOptions(TypedDict, total=False):
     calibration_sentences: int | None
     combiner: str | None
     general: str | None
+    auto_compact: float | None
 
 
 class ModelAndBuildOptions(ModelOptions, BuildOptions):

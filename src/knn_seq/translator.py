@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
@@ -15,7 +15,7 @@ from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.likelihood import Reference, calibrate
-from knn_seq.models import Model, Source, as_model
+from knn_seq.models import Hypothesis, Model, Source, as_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import BuildSettings, DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
@@ -73,21 +73,27 @@ class Translator:
         wanted = opened.model_settings if isinstance(opened, Datastore) else ModelSettings("")
         wanted = override(wanted, given)
         lead = as_model(model or wanted.name, wanted, tokenizer)
-        if isinstance(opened, Corpus):
+        if isinstance(opened, Datastore):
+            opened.require_fitting(lead)
+            opened = opened.snapshot()
+        elif isinstance(opened, Corpus):
             opened.prefer_languages(lead)
-        self.store = TranslationMemory.open(opened) if isinstance(opened, Corpus) else opened
-        if isinstance(self.store, Datastore):
-            self.store.require_fitting(lead)
+            opened = TranslationMemory.open(opened)
         self.model: Model = Ensemble.of([lead, *(as_model(other, wanted) for other in ensemble)]) if ensemble else lead
-        self.decoder = KnnDecoder(self.store, self.model, {name: given[name] for name in given if name in _SEARCH})
+        self.decoder = KnnDecoder(opened, self.model, {name: given[name] for name in given if name in _SEARCH})
         self.decoder.settings()  # what cannot be is refused at once
         self.decoding = override(decoding, given) if isinstance(decoding, DecodingSettings) else decoding
         self.decoding = self.decoding or override(DecodingSettings(), given)
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
-        self._owns_store, self._closed = self.store is not store, False
+        self._owns_store, self._closed = not isinstance(store, Datastore), False
         if isinstance(self.store, TranslationMemory) and given.get("temperature") is None:
             self._measure_memory(given.get("combiner"))
+
+    @property
+    def store(self) -> Datastore | TranslationMemory:
+        """What is searched, in the generation that the last batch has seen."""
+        return self.decoder.store  # type: ignore[return-value]
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a string is a sequence of strings, too
@@ -118,7 +124,7 @@ class Translator:
 
         Args:
             sources: The sentence or the sentences; an empty one gives an empty translation.
-            on_progress: Called with the number of sentences after each batch.
+            on_progress: Called with the number of sentences that are done since the last call.
             decoding: Instead of the translator's: `DecodingSettings`, or a `GenerationConfig` of Transformers.
             **options: Fields of `SearchSettings` and `DecodingSettings`; a weight of 0 is the model alone.
         """
@@ -129,17 +135,15 @@ class Translator:
         results = [Translation("", source, []) for source in sources]
         nonempty = [i for i in sorted(range(len(sources)), key=lambda i: -len(read[i].tokens)) if sources[i].strip()]
         size = decoding.batch_size if isinstance(decoding, DecodingSettings) else DecodingSettings.batch_size
-        for start in range(0, len(nonempty), size):
-            batch = nonempty[start : start + size]
-            for i, nbest in zip(batch, self._generate([read[i] for i in batch], search, decoding), strict=True):
-                best, *others = [
-                    Translation(self.model.tokenizer.decode(one.tokens), sources[i], one.tokens, one.score)
-                    for one in nbest
-                ]
-                best.alternatives, best.source_cut = others, cut[i]
-                results[i] = best
+        for place, nbest in self._generate([read[i] for i in nonempty], search, decoding, size):
+            i = nonempty[place]
+            best, *others = [
+                Translation(self.model.tokenizer.decode(one.tokens), sources[i], one.tokens, one.score) for one in nbest
+            ]
+            best.alternatives, best.source_cut = others, cut[i]
+            results[i] = best
             if on_progress is not None:
-                on_progress(len(batch))
+                on_progress(1)
         return results
 
     def settings(
@@ -207,19 +211,37 @@ class Translator:
         """
         for name in combiners:
             require_trainable(name)
-        settings = self.decoder.settings()
+        self.decoder.refresh()
+        decoder = self.decoder.frozen()  # whatever is added meanwhile
+        settings = decoder.settings()
         listed = None if general is None or isinstance(general, str | Path) else list(general)
         others = general_sentences(self.model, general) if listed is None else listed  # type: ignore[arg-type]
         pairs = None if dev is None else self.references([s for s, _ in dev], [t for _, t in dev])
-        examples = examples_for(self.decoder, settings, dev=pairs, general=others, sentences=sentences, k=k, seed=seed)
+        examples = examples_for(decoder, settings, dev=pairs, general=others, sentences=sentences, k=k, seed=seed)
         trained = [train(examples, settings, name, k, seed) for name in combiners]
         for number, each in enumerate(trained):
             if isinstance(self.store, Datastore):
                 usual = settings.retriever == SearchSettings.retriever and settings.index is None
                 wanted = usual and each.better_than_fixed if as_default is None else as_default
                 store_combiner(self.store, each, wanted and not number)
-            self.decoder.use_combiner(each.settings, each.combiner, each.skip.network)
+            self.decoder.use_combiner(each.settings, each.combiner, each.skip and each.skip.network)
         return trained
+
+    def add(self, pairs: CorpusLike, update: bool = False, **options: Any) -> list[str]:
+        """Add sentence pairs to the datastore with the translator's model, between two batches.
+
+        Args:
+            pairs: Pairs of texts, `SentencePair`s, a file, or an opened corpus.
+            update: Let each pair take the place of the one with its id or, if there is none, of those with its source.
+            **options: Those of `Datastore.add`.
+
+        Returns:
+            The ids of the pairs.
+        """
+        if not isinstance(self.store, Datastore):
+            raise KnnSeqError("A translation memory is searched as it is: add sentence pairs to a datastore.")
+        with self._lock:
+            return Datastore(self.store.path).add(pairs, self.model, **{**options, "update": update})
 
     def close(self) -> None:
         """Let go of indexes and files; a datastore or a model that was given stays as it is."""
@@ -238,13 +260,14 @@ class Translator:
         self.close()
 
     def _generate(
-        self, sources: list[Source], search: SearchSettings, decoding: DecodingSettings | Any
-    ) -> list[list[Any]]:
+        self, sources: list[Source], search: SearchSettings, decoding: DecodingSettings | Any, batch_size: int
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
         with self._lock:
             if self._closed:
                 raise KnnSeqError("This translator is closed: open another one.")
-            knn = self.decoder.batch(sources, search, self.stopwatch)
-            return self.model.generate([source.tokens for source in sources], decoding, knn)
+            self.decoder.refresh()
+            knn = self.decoder.batch(sources, search, self.stopwatch, at_once=False)
+            yield from self.model.generate_stream([source.tokens for source in sources], decoding, knn, batch_size)
 
     def _measure_memory(self, combiner: str | None) -> None:
         """Train a combiner for a translation memory, or measure settings for one that has nothing to train."""
@@ -262,7 +285,7 @@ class Translator:
             if examples.usable:
                 made = train(examples, settings, combiner or BuildSettings.combiner, max(MEMORY_K))
                 if combiner is not None or made.better_than_fixed:
-                    self.decoder.use_combiner(made.settings, made.combiner, made.skip.network)
+                    self.decoder.use_combiner(made.settings, made.combiner)
                     self.decoder.memory_settings = made.settings
                     return
         measured = calibrate(self.decoder, settings, MEMORY_SENTENCES, MEMORY_K, MEMORY_FLOOR)

@@ -156,9 +156,9 @@ def test_pairs_with_and_without_tokens_in_one_chunk(save_model):
 
 
 def test_a_finished_datastore_is_not_built_again(number_store, number_corpus, save_model):
-    before = {path: path.stat().st_mtime_ns for path in number_store.path.glob("*.h5")}
+    before = {path: path.stat().st_mtime_ns for path in number_store.base.path.glob("*.h5")}
     Datastore.build(number_store.path, save_model(), number_corpus, index_recipe="Flat")
-    assert before == {path: path.stat().st_mtime_ns for path in number_store.path.glob("*.h5")}
+    assert before == {path: path.stat().st_mtime_ns for path in number_store.base.path.glob("*.h5")}
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,10 @@ def test_another_build_into_the_same_folder_is_refused(change, what, number_stor
         corpus = tmp_path / "other.tsv"
         corpus.write_text("4 5\t6 7\n")
     model = save_model(*change.pop("model", ("marian", 0)))
-    before = (number_store.path / "keys.h5").read_bytes()
+    before = number_store.base.keys_path.read_bytes()
     with pytest.raises(KnnSeqError, match=f"with another {what}"):
         Datastore.build(number_store.path, model, corpus, index_recipe="Flat", **change)
-    assert (number_store.path / "keys.h5").read_bytes() == before
+    assert number_store.base.keys_path.read_bytes() == before
 
 
 def test_a_folder_with_other_things_is_left_alone(save_model, number_corpus, tmp_path):
@@ -232,11 +232,11 @@ def test_a_full_disk_keeps_what_was_finished(save_model, tmp_path):
     assert result.returncode == 2, result.stderr
     assert "The disk is full" in result.stderr
     assert "Traceback" not in result.stderr
-    assert (tmp_path / "store" / "values.h5").exists()
-    stamp = (tmp_path / "store" / "values.h5").stat().st_mtime_ns
+    assert (tmp_path / "store" / "segments/1/values.h5").exists()
+    stamp = (tmp_path / "store" / "segments/1/values.h5").stat().st_mtime_ns
     time.sleep(0.01)
     assert subprocess.run(arguments, check=False).returncode == 0
-    assert (tmp_path / "store" / "values.h5").stat().st_mtime_ns == stamp
+    assert (tmp_path / "store" / "segments/1/values.h5").stat().st_mtime_ns == stamp
     Datastore(tmp_path / "store")
 
 

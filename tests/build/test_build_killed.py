@@ -60,7 +60,7 @@ def test_a_build_that_is_killed_again_and_again_ends(undisturbed, tmp_path):
 
 
 def assert_same(got: Datastore, wanted: Datastore) -> None:
-    for name in ("values.h5", "sources.h5", "corpus.h5", "keys.h5"):
+    for name in (f"segments/1/{each}.h5" for each in ("values", "sources", "corpus", "pairs", "keys")):
         ours, theirs = open_flat(got.path / name), open_flat(wanted.path / name)
         assert ours.keys() == theirs.keys()
         for dataset in ours:

@@ -23,7 +23,7 @@ import killed_build
 import numpy as np
 import pytest
 import torch
-from crashes import Operation, crash_everywhere
+from crashes import chosen, crash_everywhere
 from tiny_models import number_line
 
 import knn_seq.index.budget
@@ -38,7 +38,6 @@ from knn_seq.storage.flat import open_flat, read_extents
 from knn_seq.translator import Translator
 from knn_seq.tune import tune
 
-STEP = int(os.environ.get("KNN_SEQ_CRASH_STEP", "0"))
 CODES = "PQ16x4"
 PLAIN = {"workers": 1, "checkpoint_seconds": 0, "batch_tokens": 400, "index_recipe": "Flat", "calibration_sentences": 0}
 START: dict[str, dict[str, object] | None] = {  # what its datastore is prepared with; None: there is none yet
@@ -61,8 +60,6 @@ START: dict[str, dict[str, object] | None] = {  # what its datastore is prepared
     "prune": None,
     "prune with encoder": None,
 }
-KINDS = {"opened", "half write", "half pwrite", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}  # that change files
-MOST_ENDS = 4
 
 
 def act(scenario: str, path: Path, model: Model, corpus: Path) -> None:
@@ -150,22 +147,6 @@ def content(file: Path) -> str:
     extents, attributes = read_extents(file)
     datasets = {name: hashlib.sha256(rows).hexdigest() for name, rows in open_flat(file).items()}
     return f"{extents} {attributes} {datasets}"
-
-
-def chosen(operations: list[Operation]) -> list[int]:
-    """Some out of the first and the last operation of each kind, and those around the last switch of the manifest."""
-    numbers = range(len(operations))
-    if STEP:
-        return list(numbers[::STEP])
-    changing = [number for number in numbers if operations[number].kind in KINDS]
-    renamed = [n for n in changing if operations[n].kind == "os.rename" and "datastore.json" in operations[n].path]
-    ends: set[int] = set()
-    for kind in KINDS:
-        of_kind = [number for number in changing if operations[number].kind == kind]
-        ends.update(of_kind[:1] + of_kind[-1:])
-    switch = changing.index(renamed[-1])
-    around = changing[switch : switch + 4]
-    return sorted({*sorted(ends)[:: -(-len(ends) // MOST_ENDS)], *around})
 
 
 def run(scenario: str, folder: Path, model_path: str, corpus: Path, report: Path) -> None:

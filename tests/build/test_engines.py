@@ -91,4 +91,4 @@ def test_an_address_without_a_cluster_is_refused(knn_seq, save_model, number_cor
         assert (code, output) == (2, "")
         assert errors.startswith(f"knn-seq: No Ray cluster answers at '{address}'")
         assert errors.count("\n") == 1
-    assert not list((tmp_path / "store").glob("*.h5*"))  # it fails before it does any work
+    assert not list((tmp_path / "store").rglob("*.h5*"))  # it fails before it does any work

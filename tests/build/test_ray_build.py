@@ -66,7 +66,7 @@ def undisturbed(tmp_path_factory, save_model, corpus):
 
 def marks(store: Path) -> dict[str, int]:
     """When each shard was finished."""
-    return {path.parent.name: path.stat().st_mtime_ns for path in store.glob("keys.shards/*/finished.json")}
+    return {path.parent.name: path.stat().st_mtime_ns for path in store.glob("segments/1/keys.shards/*/finished.json")}
 
 
 @pytest.fixture
@@ -84,7 +84,8 @@ def finished(monkeypatch):
 
 
 def assert_same(got: Datastore, wanted: Datastore) -> None:
-    for name in ("values.h5", "sources.h5", "corpus.h5", "keys.h5", "vectors/sentences.h5"):
+    of_segment = (f"segments/1/{each}.h5" for each in ("values", "sources", "corpus", "pairs", "keys"))
+    for name in (*of_segment, "vectors/sentences.h5"):
         ours, theirs = open_flat(got.path / name), open_flat(wanted.path / name)
         assert ours.keys() == theirs.keys()
         for dataset in ours:
@@ -115,7 +116,7 @@ def killed_worker():
 
     def watch(store: Path, result: dict) -> None:
         while not stop.wait(0.002):
-            started = [path.parent for path in store.glob("keys.shards/*/progress.json")]
+            started = [path.parent for path in store.glob("segments/1/keys.shards/*/progress.json")]
             working = [shard for shard in started if not (shard / "finished.json").exists()]
             if marks(store) and working:
                 result["finished"] = marks(store)
@@ -167,7 +168,7 @@ def test_a_killed_driver_is_resumed(cluster, finished, undisturbed, corpus, save
         driver.kill()
         driver.wait()
     before = marks(store)
-    assert not (store / "keys.h5").exists()
+    assert not (store / "segments/1/keys.h5").exists()
     for copy in ("copy", "other copy"):
         shutil.copytree(store, tmp_path / copy)
     for path, engine in ((store, {"engine": "ray", "workers": 2}), (tmp_path / "copy", {"engine": "local"})):

@@ -52,7 +52,7 @@ def test_a_killed_build_resumes(search, place, count, undisturbed, tmp_path):
     assert build(tmp_path / "store", model, corpus, **options) == 0
     got, wanted = Datastore(tmp_path / "store"), stores[search]
     assert got.manifest.subset == wanted.manifest.subset
-    for name in ("keys.h5", "codes/codes.h5", *(["vectors/sentences.h5"] if search == "encoder" else [])):
+    for name in ("segments/1/keys.h5", "codes/codes.h5", *(["vectors/sentences.h5"] if search == "encoder" else [])):
         for dataset, rows in open_flat(wanted.path / name).items():
             np.testing.assert_array_equal(open_flat(got.path / name)[dataset], rows)
     loaded = load_model(wanted.model_settings)

@@ -69,7 +69,7 @@ def test_a_resumed_build_counts_what_was_read_before(save_model, tmp_path):
     corpus = Corpus("pairs", StoppedReader(pairs))
     with pytest.raises(KeyboardInterrupt):
         Datastore.build(tmp_path / "store", save_model(), corpus, checkpoint_seconds=0.0, **OPTIONS)
-    assert "text.progress.json" in files(tmp_path / "store")
+    assert "text.progress.json" in files(tmp_path / "store" / "segments" / "1")
     with pytest.raises(UnknownTokens, match="25% of the target tokens"):
         Datastore.build(tmp_path / "store", save_model(), corpus, checkpoint_seconds=0.0, **OPTIONS)
 

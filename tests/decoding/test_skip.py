@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from skipping import skip_path, slow_rows, slow_rule
+from skipping import SlowRule, skip_half, skip_path
 from tiny_models import END
 
 from knn_seq import Datastore, KnnSeqError, Translator
 from knn_seq.combine import mix_vocabulary
-from knn_seq.decoding.skip import SkipNetwork
+from knn_seq.decoding.continuations import FEATURES
+from knn_seq.decoding.skip import SkipNetwork, Skipping, position_by_position
 from knn_seq.decoding.step import combiner_inputs
 from knn_seq.errors import DamagedFile, InvalidSetting
-from knn_seq.likelihood import predict
+from knn_seq.index import Neighbours
+from knn_seq.likelihood import predict, predict_batches
 from knn_seq.models import TokenPair
 from knn_seq.storage.weights import save_weights
 
@@ -44,15 +49,18 @@ class SlowDecoder:
         [self.source], _ = translator.read([source])
         self.retriever, self.combiner = decoder.retriever(self.search), decoder.combiner(self.search)
         self.prepared = self.retriever.prepare([self.source], self.search)
-        self.needed = slow_rule(skip_path(translator.store))
+        self.store = translator.store
 
     def step(self, prefix):
-        """log p of the next token, (vocabulary,), and whether it was searched for."""
+        """log p of the next token, (vocabulary,), and whether it was searched for; one prefix after the other."""
+        if not prefix:
+            self.rule = SlowRule(self.store)
         keys, log_probs = self.model.score([TokenPair(self.source.tokens, [*prefix, END])])
         keys, log_probs = keys[-1:], log_probs[-1:]
-        if not self.needed(keys[0].double().numpy(), log_probs.max().item()):
+        if not self.rule.needed(prefix[-1] if prefix else None, log_probs[0].double().numpy()):
             return log_probs[0], False
         found = self.retriever.retrieve(keys, torch.zeros(1, dtype=torch.int64), self.search, self.prepared)
+        self.rule.found(found)
         inputs = combiner_inputs(self.combiner.best_log_probs, keys, found, log_probs)
         return mix_vocabulary(log_probs.clone(), found, self.combiner.combine(inputs, self.search))[0], True
 
@@ -88,6 +96,24 @@ def test_scores_are_those_of_the_reference(translator, retriever, mode):
     assert set(searched) == {True, False}
 
 
+def test_entries_of_a_pruned_datastore_are_followed(skip_store, tmp_path):
+    """The entry after an entry need not be the next token of its sentence there."""
+    store = skip_store.prune(tmp_path / "small", "ngram", 0.7)
+    skip_half(store, store.load_model(device="cpu"))
+    places, (sentences, positions) = store.places(np.arange(-1, len(store))), store.locate(np.arange(-1, len(store)))
+    assert places[0] == -1
+    assert places[1:].tolist() == (store.targets.offsets[sentences] + positions)[1:].tolist()
+    assert store.targets.items[places[1:]].tolist() == store.values.items.tolist()
+    translator = Translator(store, device="cpu", combiner="fixed")
+    options, searched = SETTINGS | {"beam_size": 1}, []
+    for source, output in zip(SOURCES, translator.translate(SOURCES, **options), strict=True):
+        slow = SlowDecoder(translator, source, options)
+        steps = [slow.step(output.tokens[:place]) for place in range(len(output.tokens))]
+        assert [int(log_probs.argmax()) for log_probs, _ in steps] == list(output.tokens)
+        searched += [asked for _, asked in steps]
+    assert set(searched) == {True, False}
+
+
 def test_only_the_rows_that_need_it_are_searched(translator, monkeypatch):
     options = SETTINGS | {"beam_size": 1}
     outputs = translator.translate(SOURCES[:4], **options)
@@ -106,32 +132,53 @@ def test_only_the_rows_that_need_it_are_searched(translator, monkeypatch):
 
 def test_likelihood_uses_the_same_rows(translator, number_corpus):
     pairs = [line.split("\t") for line in number_corpus.read_text().splitlines()[:12]]
-    references = translator.references([source for source, _ in pairs], [target for _, target in pairs])
+    others = [*pairs[5:], *pairs[:5]]  # what is stored finds itself, and is searched nearly always
+    references = translator.references([source for source, _ in pairs], [target for _, target in others])
     asked, _ = translator.settings(SETTINGS)
     [predictions] = predict(translator.decoder, references, [asked])
-    best = predictions.choice_log_probs.unsqueeze(1)
-    wanted = slow_rows(skip_path(translator.store), predictions.inputs.queries, best)
-    assert (~predictions.neighbours.empty).tolist() == wanted
-    assert set(wanted) == {True, False}
+    wanted = []
+    for reference in references:
+        slow = SlowDecoder(translator, reference.source.text, SETTINGS)
+        wanted.append([slow.step(list(reference.target[:place]))[1] for place in range(len(reference.target))])
+    [batch] = {tuple(numbers) for numbers, _ in predict_batches(translator.decoder, references, [asked])}
+    assert (~predictions.neighbours.empty).tolist() == [each for number in batch for each in wanted[number]]
+    assert {each for one in wanted for each in one} == {True, False}
 
 
-def test_a_saved_network_gives_the_same_rows(tmp_path):
+def test_a_saved_network_says_the_same(tmp_path):
     torch.manual_seed(0)
-    network = SkipNetwork(12)
-    network.mean, network.deviation = torch.randn(12), torch.rand(12) + 0.5
-    network.eval()
-    queries, best = torch.randn(200, 12), -3 * torch.rand(200)
-    network.threshold = network(queries, best).quantile(0.4).detach()
+    network = SkipNetwork(0.5, 3.0).eval()
+    best, features = -3 * torch.rand(200), torch.rand(200, FEATURES)
+    network.threshold = torch.tensor(0.25)
     network.save(tmp_path / "skip.safetensors")
-    rows = SkipNetwork.load(tmp_path / "skip.safetensors").needed(queries, best)
-    assert torch.equal(rows, network.needed(queries, best))
-    assert rows.sum() == 120
-    assert slow_rows(tmp_path / "skip.safetensors", queries, best.unsqueeze(1)) == rows.tolist()
+    loaded = SkipNetwork.load(tmp_path / "skip.safetensors")
+    assert torch.equal(loaded(best, features), network(best, features))
+    assert (loaded.threshold.item(), loaded.distances.tolist()) == (0.25, [0.5, 3.0])
 
 
-def test_a_new_network_skips_nothing():
-    network = SkipNetwork(4).eval()
-    assert network.needed(100 * torch.randn(50, 4), torch.zeros(50)).all()
+def test_a_new_network_skips_nothing(skip_store):
+    skipping = Skipping(SkipNetwork().eval(), skip_store)
+    for parents in (None, [0, 0, 1]):
+        rows = 2 if parents is None else 3
+        assert skipping.needed(
+            parents, torch.ones(rows, dtype=torch.int64), torch.randn(rows, 61).log_softmax(dim=1)
+        ).all()
+        skipping.found(torch.ones(rows, dtype=torch.bool), Neighbours.none(rows, 4))
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_rows_come_position_by_position(lengths):
+    names = [(sentence, position) for sentence, length in enumerate(lengths) for position in range(length)]
+    before, seen = [], []
+    for position, (rows, parents) in enumerate(position_by_position(lengths)):
+        here = [names[row] for row in rows.tolist()]
+        assert here == [name for name in names if name[1] == position]
+        assert (parents is None) == (position == 0)
+        if parents is not None:
+            assert [before[place] for place in parents.tolist()] == [(sentence, position - 1) for sentence, _ in here]
+        before = here
+        seen += here
+    assert sorted(seen) == names
 
 
 @pytest.fixture
@@ -139,18 +186,14 @@ def copied(skip_store, tmp_path):
     return Datastore(shutil.copytree(skip_store.path, tmp_path / "store"))
 
 
-def no_mean(path):
+def no_distances(path):
     weights = load_file(path)
-    del weights["mean"]
+    del weights["distances"]
     save_weights(path, weights, {})
 
 
 def another_shape(path):
     save_weights(path, load_file(path) | {"hidden.weight": torch.zeros(3, 3)}, {})
-
-
-def other_network(path):
-    SkipNetwork(7).save(path)
 
 
 def without_description(path):
@@ -161,8 +204,8 @@ def first_half(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def scalar_mean(path):
-    save_weights(path, load_file(path) | {"mean": torch.tensor(1.0)}, {})
+def scalar_distances(path):
+    save_weights(path, load_file(path) | {"distances": torch.tensor(1.0)}, {})
 
 
 def folder(path):
@@ -176,10 +219,9 @@ DAMAGE = {
     "cut": (first_half, "holds no weights"),
     "a folder": (folder, "holds no weights"),
     "no description": (without_description, "does not say what its weights are for"),
-    "a weight is missing": (no_mean, "holds other weights"),
-    "a weight of another kind": (scalar_mean, "holds other weights"),
+    "a weight is missing": (no_distances, "holds other weights"),
+    "a weight of another kind": (scalar_distances, "holds other weights"),
     "a weight of another shape": (another_shape, "holds other weights"),
-    "for other keys": (other_network, "is for keys of 7 dimensions"),
 }
 
 
@@ -220,12 +262,11 @@ def test_other_words_are_refused(knn_seq, translator):
     assert "invalid choice: 'always'" in err
 
 
-def test_a_translation_memory_skips_with_what_it_trained(save_model, number_corpus):
+def test_a_translation_memory_skips_nothing(save_model, number_corpus):
     given = {"translation_memory": number_corpus, "model": save_model(), "device": "cpu", "max_length": LENGTH}
-    learned = Translator(combiner="learned", skip="learned", **given)
-    assert learned.translate(SOURCES[0]).tokens
-    with pytest.raises(KnnSeqError, match="leave --skip out"):
-        Translator(combiner="distance", skip="learned", **given).translate(SOURCES[0])
+    for combiner in ("learned", "distance"):
+        with pytest.raises(KnnSeqError, match="leave --skip out"):
+            Translator(combiner=combiner, skip="learned", **given).translate(SOURCES[0])
 
 
 def test_a_combiner_of_another_name_skips_with_what_was_trained(copied):
@@ -234,8 +275,8 @@ def test_a_combiner_of_another_name_skips_with_what_was_trained(copied):
         decoder = Translator(copied, device="cpu", skip="learned", **options).decoder
         [reference] = Translator(copied, device="cpu").references(["5 6"], ["7 8"])
         batch = decoder.batch([reference.source], decoder.settings())
-        assert torch.equal(batch.skip.threshold, learned.threshold)
-        assert torch.equal(batch.skip.hidden.weight, learned.hidden.weight)
+        assert torch.equal(batch.skipping.network.threshold, learned.threshold)
+        assert torch.equal(batch.skipping.network.hidden.weight, learned.hidden.weight)
 
 
 def test_a_file_outside_of_the_folder_is_refused(knn_seq, copied, tmp_path):

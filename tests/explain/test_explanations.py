@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
-from skipping import skip_path, slow_rule
+from skipping import SlowRule
 from tiny_models import END
 
 from knn_seq import Datastore, Translation, Translator
@@ -56,7 +56,7 @@ def slow_reference(translator, translation, search):
     [source], _ = translator.read([translation.source])
     retriever, combiner = translator.decoder.retriever(search), translator.decoder.combiner(search)
     prepared = retriever.prepare([source], search)
-    needed = slow_rule(skip_path(translator.store)) if search.skip else None
+    rule = SlowRule(translator.store) if search.skip else None
     rows = []
     for step, token in enumerate(translation.tokens):
         pair = TokenPair(source.tokens, translation.tokens[: step + 1])
@@ -67,8 +67,11 @@ def slow_reference(translator, translation, search):
         p_model = (p_model / (1 + len(others))).double().numpy()
         choice = int(p_model.argmax())
         found = retriever.retrieve(keys[-1:], torch.zeros(1, dtype=torch.int64), search, prepared)
-        if search.weight == 0 or (search.skip and not needed(keys[-1].double().numpy(), math.log(p_model[choice]))):
+        written = translation.tokens[step - 1] if step else None
+        if search.weight == 0 or (rule and not rule.needed(written, np.log(p_model))):
             found = Neighbours.none(1, search.k)
+        elif rule:
+            rule.found(found)
         p_neighbours = np.zeros(vocabulary)
         inputs = combiner_inputs(
             combiner.best_log_probs, keys[-1:], found, torch.from_numpy(p_model).float().log().unsqueeze(0)

@@ -38,7 +38,7 @@ def random_predictions(seed, tokens=50, k=8, empty=0.3):
     best = log_probs.max(dim=1)
     queries = torch.randn(tokens, 4, generator=generator)
     inputs = combiner_inputs(0, queries, neighbours, log_probs)
-    return Predictions(inputs, targets, right, best.indices, best.values), log_probs
+    return Predictions(inputs, targets, right, best.indices, best.values, torch.zeros_like(targets)), log_probs
 
 
 @settings(deadline=None, max_examples=20)
@@ -80,7 +80,7 @@ def test_a_floor_disregards_what_is_never_written():
     log_probs = torch.where(hopeless, math.log(1e-9), math.log(0.3))
     inputs = CombinerInputs(torch.zeros(rows, 2), neighbours, torch.zeros(rows, k), torch.zeros(rows, 0))
     ones = torch.ones(rows, dtype=torch.int64)
-    predictions = Predictions(inputs, ones, log_probs, ones, log_probs)
+    predictions = Predictions(inputs, ones, log_probs, ones, log_probs, torch.zeros_like(ones))
     grid = Grid((1, 8), temperatures_for("fixed", 50.0), (0.1, 0.5, 0.9))
     plain, floored = log_likelihoods(predictions, COMBINERS.get("fixed")(), grid, (0.0, 0.05))
     assert plain[1].max() > plain[0].max()

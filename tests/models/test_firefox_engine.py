@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from knn_seq.models.batching import pad
-from knn_seq.models.firefox_network import find_model_folder, load_firefox
+from knn_seq.models import load_model
+from knn_seq.models.firefox_network import find_model_folder
+from knn_seq.settings import DecodingSettings, ModelSettings
 
 SENTENCES = """\
 O trem para o Porto sai às oito horas da manhã.
@@ -83,10 +83,9 @@ def test_greedy_outputs_are_mostly_those_of_the_package_engine():
     engine = native.NativeDirection(str(folder))
     theirs = [engine.translate(sentence) for sentence in SENTENCES]
 
-    model, tokenizer = load_firefox(folder)
-    ids, mask = pad(tokenizer.encode(SENTENCES), tokenizer.eos_token_id, torch.device("cpu"))
-    generated = model.generate(ids, attention_mask=mask, max_new_tokens=60)
-    ours = [tokenizer.decode(row[1:]) for row in generated.tolist()]
+    model = load_model(ModelSettings("firefox:pt-en", device="cpu"))
+    found = model.generate(model.tokenizer.encode_sources(SENTENCES), DecodingSettings(beam_size=1, max_length=60))
+    ours = [model.tokenizer.decode(best.tokens) for (best,) in found]
 
     different = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
     assert 1 - len(different) / len(SENTENCES) >= LEAST_SHARE, different

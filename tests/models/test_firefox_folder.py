@@ -9,8 +9,9 @@ import torch
 from firefox_files import D, float_item, int8_item, marian_bytes, random_tensors, write_folder, write_vocabulary
 
 from knn_seq.errors import KnnSeqError
-from knn_seq.models.batching import pad
+from knn_seq.models import load_model
 from knn_seq.models.firefox_network import find_model_folder, load_firefox
+from knn_seq.settings import DecodingSettings, ModelSettings
 
 VOCABULARY = 40
 needs_models = pytest.mark.skipif(
@@ -167,7 +168,6 @@ def test_language_pair():
 )
 @pytest.mark.parametrize("beams", [1, 5])
 def test_known_translations(pair, known, beams):
-    model, tokenizer = load_firefox(find_model_folder(pair))
-    ids, mask = pad(tokenizer.encode(list(known)), 0, torch.device("cpu"))
-    generated = model.generate(ids, attention_mask=mask, num_beams=beams, max_new_tokens=40)
-    assert [tokenizer.decode(row[1:]) for row in generated.tolist()] == list(known.values())
+    model = load_model(ModelSettings(f"firefox:{pair}", device="cpu"))
+    found = model.generate(model.tokenizer.encode_sources(list(known)), DecodingSettings(beam_size=beams))
+    assert [model.tokenizer.decode(best.tokens) for (best,) in found] == list(known.values())

@@ -54,7 +54,8 @@ def test_what_was_done_is_not_done_again(undisturbed, tmp_path):
 
 
 def assert_same(got: Datastore, wanted: Datastore) -> None:
-    for name in ("values.h5", "targets.h5", "entries.h5", "sources.h5", "corpus.h5", "keys.h5", "codes/codes.h5"):
+    names = ("values", "targets", "entries", "sources", "corpus", "pairs", "keys")
+    for name in (*(f"segments/1/{each}.h5" for each in names), "codes/codes.h5"):
         ours, theirs = open_flat(got.path / name), open_flat(wanted.path / name)
         assert ours.keys() == theirs.keys()
         for dataset in ours:

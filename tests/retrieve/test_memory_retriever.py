@@ -72,10 +72,10 @@ def test_every_step_is_the_mixture_over_the_found_pairs(kind, combiner, memory):
     steps = []
 
     class Recorder(KnnBatch):
-        def __call__(self, step):
-            base = step.log_probs.clone()
-            steps.append((step, base, super().__call__(step)))
-            return steps[-1][2]
+        def changes(self, step):
+            base, found = step.log_probs.clone(), super().changes(step)
+            steps.append((step, base, (base + found.shift).scatter(1, found.tokens, found.log_probs)))
+            return found
 
     sources = sources_of(model, texts)
     hook = Recorder(MemoryRetriever.open(memory, model, settings), COMBINERS.get(combiner)(), settings, sources)

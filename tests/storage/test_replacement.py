@@ -89,8 +89,9 @@ def test_a_reader_finds_the_subset_search_that_replaced_the_one_it_knows(store):
     assert store.manifest.subset.vectors_folder == vectors  # the same: not computed again
     store.prepare_subset("bm25", codes="PQ8x4", model=model)
     assert store.manifest.subset.codes_folder == "codes.2"
-    assert Translator(reader, model, retriever="subset", max_length=4).translate("5 6 7")
-    assert reader.prepared_subset().sentence_search == "bm25"
+    translator = Translator(reader, model, retriever="subset", max_length=4)
+    assert translator.translate("5 6 7")
+    assert translator.store.prepared_subset().sentence_search == "bm25"
 
 
 def test_an_index_that_is_missing_is_still_said_to_be(store):

@@ -4,88 +4,110 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from knn_seq import Datastore, Translator
 from knn_seq.combine import COMBINERS, CombinerInputs, mix_vocabulary
 from knn_seq.combine.trained import NetworkShape
+from knn_seq.decoding.skip import SkipNetwork
 from knn_seq.decoding.step import combiner_inputs
 from knn_seq.index import Neighbours
 from knn_seq.likelihood import Predictions
 from knn_seq.settings import SearchSettings
 from knn_seq.train.examples import Examples, Part
 from knn_seq.train.fit import fit
-from knn_seq.train.skip import most_probable, threshold, train_skip
+from knn_seq.train.skip import changed, decided, most_probable, train_skip, with_threshold
 
-PART = 20  # at most this part of the gain may be lost
-# Equal odds are common: a network can hold many rows alike.
-ROWS = st.lists(st.tuples(st.integers(-4, 30), st.sampled_from([-1, 0, 0, 0, 1, 1])), min_size=1, max_size=200)
+DIMENSION, K = 6, 4
 
 
-@given(ROWS)
-def test_as_many_rows_are_skipped_as_a_part_of_the_gain_allows(rows):
-    odds = torch.tensor([float(each) for each, _ in rows])
-    gains = [gain for _, gain in rows]
-    line, saved = threshold(odds, torch.tensor(gains, dtype=torch.float32))
+def copied_sentences(store, seed, sentences=400):
+    """Stored sentences, each of whose tokens finds the same place in its own sentence, and others farther away.
 
-    def lost(above):
-        return sum(gain for each, gain in rows if each <= above)
-
-    total = sum(gains)
-    assert saved == sum(each <= line.item() for each, _ in rows) / len(rows)
-    if total <= 0:
-        assert line == -math.inf
-        return
-    assert PART * lost(line.item()) <= total
-    assert all(PART * lost(each) > total for each, _ in rows if each > line.item())
-
-
-def test_rows_that_lose_nothing_are_skipped_up_to_the_first_that_does():
-    odds = torch.tensor([3.0, -1.0, 0.5, 2.0, 1.0])
-    line, saved = threshold(odds, torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0]))
-    assert (line.item(), saved) == (1.0, 0.6)
-
-
-def test_a_first_row_that_loses_too_much_leaves_nothing_to_skip():
-    line, saved = threshold(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0]))
-    assert (line.item(), saved) == (-math.inf, 0.0)
+    In every other sentence the model is wrong at every third token, and the nearest neighbour is right; in the others
+    all neighbours agree with the model.
+    """
+    random = np.random.default_rng(seed)
+    values, parts = store.values, []
+    for number in random.integers(0, len(values), sentences).tolist():
+        entries = np.arange(values.offsets[number], values.offsets[number + 1])
+        targets = torch.from_numpy(values.items[entries].astype(np.int64))
+        wrong = torch.arange(len(targets)) % 3 == 1 if number % 2 else torch.zeros(len(targets), dtype=torch.bool)
+        ids = np.concatenate([entries[:, None], random.integers(0, len(store), (len(entries), K - 1))], axis=1)
+        distances = torch.cat([torch.full((len(targets), 1), 0.1), 9 + torch.rand(len(targets), K - 1)], dim=1)
+        found = Neighbours(
+            distances.sort(dim=1).values, torch.from_numpy(values.items[ids].astype(np.int64)), torch.from_numpy(ids)
+        )
+        choices = torch.where(wrong, (targets + 1) % 20, targets)
+        best, of_targets = torch.full((len(targets),), -0.7), torch.where(wrong, -5.0, -0.7)
+        likely = torch.where(found.values == choices.unsqueeze(1), -0.7, -5.0)
+        queries = torch.from_numpy(random.normal(size=(len(targets), DIMENSION)).astype(np.float32))
+        inputs = CombinerInputs(queries, found, likely, best.unsqueeze(1).expand(-1, 8))
+        parts.append(Predictions(inputs, targets, of_targets, choices, best, torch.arange(len(targets))))
+    return Predictions.join(parts)
 
 
-def wrong_in_one_half(tokens, seed):
-    """The model is wrong, and neighbours are right, where the first number of the query is positive."""
-    generator = torch.Generator().manual_seed(seed)
-    queries = torch.randn(tokens, 6, generator=generator)
-    wrong = queries[:, 0] > 0
-    targets, k = torch.randint(0, 20, (tokens,), generator=generator), 4
-    choices = torch.where(wrong, (targets + 1) % 20, targets)
-    distances = 1 + torch.rand(tokens, k, generator=generator).sort(dim=1).values
-    neighbours = Neighbours(distances, targets.unsqueeze(1).expand(-1, k), torch.arange(tokens * k).view(tokens, k))
-    best = torch.full((tokens,), -0.7)
-    of_targets = torch.where(wrong, -5.0, -0.7)
-    inputs = CombinerInputs(queries, neighbours, of_targets.unsqueeze(1).expand(-1, k), best.unsqueeze(1).expand(-1, 8))
-    return Predictions(inputs, targets, of_targets, choices, best)
-
-
-def test_a_known_task_is_learned():
-    examples = Examples([Part(wrong_in_one_half(4000, 0), 1.0)], [Part(wrong_in_one_half(800, 1), 1.0)], 0, None)
-    first = examples.train[0].predictions
+@pytest.fixture(scope="module")
+def known_task(number_store):
+    store = number_store
+    examples = Examples([Part(copied_sentences(store, 0), 1.0)], [Part(copied_sentences(store, 1, 80), 1.0)], 0, store)
     torch.manual_seed(0)
-    combiner = COMBINERS.get("learned")(NetworkShape.fitting(first.neighbours, 6))
+    combiner = COMBINERS.get("learned")(NetworkShape.fitting(examples.train[0].predictions.neighbours, DIMENSION))
     fit(combiner, examples, 0)
+    return examples, combiner
+
+
+def test_a_known_task_is_learned(known_task):
+    """That a neighbour continues to say what the model does not shows in what it proposes, before any search."""
+    examples, combiner = known_task
     trained = train_skip(examples, combiner, 0)
-    assert 0.4 < trained.saved < 0.6
-    new = wrong_in_one_half(2000, 2)
-    needed = trained.network.needed(new.inputs.queries, new.choice_log_probs)
-    wrong = new.inputs.queries[:, 0] > 0
-    assert (needed == wrong).float().mean() > 0.9
-    assert needed[wrong].float().mean() > 0.9
-    again = train_skip(examples, combiner, 0)
-    assert torch.equal(again.network.hidden.weight, trained.network.hidden.weight)
-    other = train_skip(examples, combiner, 1)
-    assert not torch.equal(other.network.hidden.weight, trained.network.hidden.weight)
+    new = copied_sentences(examples.store, 2)
+    changes, network = changed(new, combiner), trained.network
+    assert 0.1 < changes.float().mean() < 0.3
+    searched = decided(
+        new, network, examples.store, lambda rows, each: network(new.choice_log_probs[rows], each) > network.threshold
+    )
+    assert searched[changes].float().mean() > 0.97
+    later = new.positions > 0
+    assert searched[later & ~changes].float().mean() < 0.25
+    assert searched[~later].all()
+    assert trained.saved == pytest.approx(1 - searched.float().mean().item(), abs=0.05)
+
+
+def test_the_seed_decides(known_task):
+    examples, combiner = known_task
+    first, again, other = (train_skip(examples, combiner, seed).network for seed in (0, 0, 1))
+    assert torch.equal(again.hidden.weight, first.hidden.weight)
+    assert not torch.equal(other.hidden.weight, first.hidden.weight)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_threshold_loses_no_more_changes_than_allowed(known_task, seed):
+    """Of any network: also one that knows nothing, which must hardly skip."""
+    examples, _ = known_task
+    predictions = copied_sentences(examples.store, seed, 60)
+    changes = torch.rand(len(predictions), generator=torch.Generator().manual_seed(seed)) < 0.2
+    torch.manual_seed(seed)
+    network = SkipNetwork(0.0, 3.0).requires_grad_(False)
+    trained = with_threshold(network, predictions, changes, examples.store)
+    searched = decided(
+        predictions,
+        network,
+        examples.store,
+        lambda rows, each: network(predictions.choice_log_probs[rows], each) > network.threshold,
+    )
+    assert 50 * int((~searched & changes).sum()) <= int(changes.sum())
+    assert trained.saved == pytest.approx((~searched).float().mean().item())
+
+
+def test_where_neighbours_change_nothing_nothing_is_skipped(known_task):
+    examples, _ = known_task
+    predictions = copied_sentences(examples.store, 0, 20)
+    network = SkipNetwork().requires_grad_(False)
+    trained = with_threshold(network, predictions, torch.zeros(len(predictions), dtype=torch.bool), examples.store)
+    assert (trained.saved, network.threshold.item()) == (0.0, -math.inf)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -102,7 +124,7 @@ def test_the_most_probable_token_is_that_of_the_mixture(seed):
     queries = torch.randn(rows, 6, generator=generator)
     inputs = combiner_inputs(combiner.best_log_probs, queries, neighbours, log_probs)
     best = log_probs.max(dim=1)
-    predictions = Predictions(inputs, best.indices, best.values, best.indices, best.values)
+    predictions = Predictions(inputs, best.indices, best.values, best.indices, best.values, torch.zeros(rows))
     combination = combiner.combine(inputs, SearchSettings(k=k, weight=1.0))
     wanted = mix_vocabulary(log_probs.clone(), neighbours, combination).argmax(dim=1)
     assert torch.equal(most_probable(predictions, combiner), wanted)

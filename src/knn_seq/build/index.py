@@ -23,7 +23,7 @@ from knn_seq.runtime.progress import Progress
 from knn_seq.runtime.sizes import format_bytes
 from knn_seq.runtime.wording import count
 from knn_seq.settings import BuildSettings
-from knn_seq.storage import DatastoreFolder, IndexInfo
+from knn_seq.storage import DatastoreFolder, IndexInfo, Segment
 from knn_seq.storage.atomic import disk_errors, read_json
 from knn_seq.storage.keys import StoredRows
 from knn_seq.storage.manifest import LONGEST_NAME, is_file_name
@@ -39,8 +39,16 @@ def store_index(
     settings: BuildSettings,
     name: str = DEFAULT_INDEX,
     engine: Engine | None = None,
+    segment: Segment | None = None,
 ) -> IndexInfo:
-    """Build an index of the keys under that name, or resume it.
+    """Build an index of the keys of a segment under that name, or resume it.
+
+    Args:
+        folder: The datastore.
+        settings: Which index.
+        name: What it is called.
+        engine: Who fills it; None: this process.
+        segment: The first segment, or the one that will be; None: the first one.
 
     Returns:
         What the manifest is to say of it.  `delete_unused`, when that is saved, deletes the index that it replaces.
@@ -52,13 +60,15 @@ def store_index(
         )
     known = folder.manifest.indexes.get(name)
     place = IndexPlace(folder.path, f"index/{name}", known.folder if known else None)
-    rows = StoredRows(folder.keys_path.absolute())
-    return IndexInfo.from_dict(build_index(rows, place, settings, origin(folder), engine))
+    segment = segment or folder.base
+    rows = StoredRows(segment.keys_path.absolute())
+    return IndexInfo.from_dict(build_index(rows, place, settings, origin(folder, segment), engine))
 
 
-def origin(folder: DatastoreFolder) -> dict[str, Any]:
-    """What the keys of a datastore depend on."""
-    return {"model": folder.manifest.model.fingerprint, "corpus": folder.manifest.corpus.identity}
+def origin(folder: DatastoreFolder, segment: Segment) -> dict[str, Any]:
+    """What the keys of a segment of a datastore depend on."""
+    manifest = folder.manifest
+    return {"model": manifest.model.fingerprint, "corpus": manifest.corpus.identity, "segment": segment.path.name}
 
 
 class IndexPlace(NamedTuple):
@@ -118,7 +128,7 @@ def add_index(path: str | Path, settings: BuildSettings, name: str | None = None
         delete_unused(folder)
         manifest = folder.manifest
         if name is None:
-            entries, dimension = folder.keys.shape
+            entries, dimension = folder.base.keys.shape
             allowed = int(INDEX_SHARE * memory_budget(settings.memory_limit))
             kind, recipe = index_kind(settings.index_recipe, entries, dimension, settings.distance_metric, allowed)
             name = kind if recipe is None or "/" in recipe else recipe  # an address cannot be the name of a folder

@@ -30,7 +30,7 @@ from knn_seq.models import Model, TokenPair
 from knn_seq.runtime.progress import Progress
 from knn_seq.sentences.encoder import EncoderSearch
 from knn_seq.settings import BuildSettings
-from knn_seq.storage import DatastoreFolder, FolderLock, KeyWriter
+from knn_seq.storage import FolderLock, KeyWriter, Segment
 from knn_seq.storage.atomic import read_json, write_json
 from knn_seq.storage.keys import KEYS
 from knn_seq.storage.shard import ShardWriter, restore_borders
@@ -39,7 +39,7 @@ SHARDS_FOLDER = "keys.shards"  # the progress of each shard; there only while ke
 
 
 def store_keys(
-    folder: DatastoreFolder,
+    segment: Segment,
     model: Model,
     settings: BuildSettings,
     identity: dict[str, Any],
@@ -50,20 +50,20 @@ def store_keys(
     Sentence vectors of the model's own encoder are written together with the keys: it reads each sentence only once.
 
     Args:
-        folder: The datastore, which has its text.
+        segment: Has its text.
         model: Computes the keys.
         settings: How.
         identity: What the keys depend on.
         engine: Who computes; None: this process.
     """
-    progress_folder, shape = folder.path / SHARDS_FOLDER, (len(folder.values.items), model.dimension)
-    writer, _ = KeyWriter.open_or_create(folder.keys_path, shape, settings.key_dtype, identity, shards=progress_folder)
+    progress_folder, shape = segment.path / SHARDS_FOLDER, (len(segment.values.items), model.dimension)
+    writer, _ = KeyWriter.open_or_create(segment.keys_path, shape, settings.key_dtype, identity, shards=progress_folder)
     with writer:
         if not writer.finished:
-            vectors = _prepare_shards(folder, model, settings, progress_folder)
+            vectors = _prepare_shards(segment, model, settings, progress_folder)
             pieces = [
-                ShardKeys(folder.path.absolute(), shard, settings, vectors is not None)
-                for shard in cut_shards(folder.values, settings.shard_tokens)
+                ShardKeys(segment.path.absolute(), shard, settings, vectors is not None)
+                for shard in cut_shards(segment.values, settings.shard_tokens)
             ]
             with Progress("keys", shape[0], "token", sum(piece.done() for piece in pieces)) as progress:
                 unfinished = [piece for piece in pieces if not piece.finished]
@@ -73,9 +73,7 @@ def store_keys(
     shutil.rmtree(progress_folder, ignore_errors=True)
 
 
-def _prepare_shards(
-    folder: DatastoreFolder, model: Model, settings: BuildSettings, progress_folder: Path
-) -> KeyWriter | None:
+def _prepare_shards(segment: Segment, model: Model, settings: BuildSettings, progress_folder: Path) -> KeyWriter | None:
     """Drop the progress of shards that were cut differently; returns the file of sentence vectors.
 
     It is None if sentence vectors are not written together with the keys: either all shards write them, or none does.
@@ -88,11 +86,12 @@ def _prepare_shards(
         stored = {}
     vectors, identity = None, None
     if settings.sentence_search == "encoder":
-        identity, search = json.dumps(vectors_identity(folder, settings), sort_keys=True), EncoderSearch("", model)
+        fingerprint = model.fingerprint.weights
+        identity, search = json.dumps(vectors_identity(fingerprint, settings), sort_keys=True), EncoderSearch("", model)
         if not stored:
-            vectors = create_raw_vectors(folder, search, settings)
+            vectors = create_raw_vectors(segment, search, settings, fingerprint)
         elif stored["vectors"] == identity:
-            vectors = resume_raw_vectors(folder, search, settings)
+            vectors = resume_raw_vectors(segment, search, settings, fingerprint)
     wanted["vectors"] = identity if vectors is not None else None
     if stored != wanted:
         progress_folder.mkdir(parents=True, exist_ok=True)
@@ -114,13 +113,13 @@ class ShardKeys(Work):
     """The keys of one shard, computed batch by batch, each written while the next is computed.
 
     Args:
-        store: The datastore's folder, as every worker sees it.
+        path: The segment's folder, as every worker sees it.
         shard: Which sentences.
         settings: How.
         with_vectors: Whether sentence vectors are written together with the keys.
     """
 
-    store: Path
+    path: Path
     shard: Shard
     settings: BuildSettings
     with_vectors: bool
@@ -128,7 +127,7 @@ class ShardKeys(Work):
     @property
     def folder(self) -> Path:
         """Where the shard's progress is stored."""
-        return self.store / SHARDS_FOLDER / f"{self.shard.number:06}"
+        return self.path / SHARDS_FOLDER / f"{self.shard.number:06}"
 
     def borders_path(self, name: str) -> Path:
         """The file of the rows of that name at the shard's borders."""
@@ -156,14 +155,14 @@ class ShardKeys(Work):
         worker.report(self.size)
 
     def _compute(self, worker: Worker) -> None:
-        folder, start = DatastoreFolder(self.store), self._progress()
-        sources, targets = folder.sources, folder.values
+        segment, start = Segment(self.path), self._progress()
+        sources, targets = segment.sources, segment.values
         model, dtype = worker.model, getattr(torch, self.settings.key_dtype)
-        vectors = SentenceVectors(folder, EncoderSearch("", model), self.settings) if self.with_vectors else None
+        vectors = SentenceVectors(segment, EncoderSearch("", model), self.settings) if self.with_vectors else None
         batches = plan_batches(sources, targets, self.settings.batch_tokens, [self.shard])
         done = start["tokens"]
         with ExitStack() as opened:
-            writers = [opened.enter_context(writer) for writer in self._writers(folder, resume=start["batches"] > 0)]
+            writers = [opened.enter_context(writer) for writer in self._writers(segment, resume=start["batches"] > 0)]
 
             def checkpoint(progress: Mapping[str, int], name: str = "progress.json") -> None:
                 for writer in writers:
@@ -182,10 +181,10 @@ class ShardKeys(Work):
                     worker.report(done)
             checkpoint(background.progress, "finished.json")
 
-    def _writers(self, folder: DatastoreFolder, resume: bool) -> list[ShardWriter]:
-        writers = [ShardWriter(folder.keys_path, self.shard.entries, self.borders_path(KEYS), resume)]
+    def _writers(self, segment: Segment, resume: bool) -> list[ShardWriter]:
+        writers = [ShardWriter(segment.keys_path, self.shard.entries, self.borders_path(KEYS), resume)]
         if self.with_vectors:
-            path, rows = folder.raw_sentences_path, self.shard.sentences
+            path, rows = segment.raw_sentences_path, self.shard.sentences
             writers.append(ShardWriter(path, rows, self.borders_path(VECTORS), resume, VECTORS))
         return writers
 

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from knn_seq.build.engine import Engine, open_engine
+from knn_seq.build.ids import id_prefix, make_ids_unique
 from knn_seq.build.index import DEFAULT_INDEX, store_index
 from knn_seq.build.keys import store_keys
 from knn_seq.build.subset import check_subset_settings, store_subset
-from knn_seq.build.text import PROGRESS_NAME, store_text
+from knn_seq.build.text import PROGRESS_NAME, Naming, store_text
 from knn_seq.combine import COMBINERS, Combiner
 from knn_seq.combine.trained import TrainedCombiner
 from knn_seq.corpus import Corpus
 from knn_seq.decoding import KnnDecoder, settings_name
-from knn_seq.errors import InvalidSetting, KnnSeqError
+from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, UnknownTokens
 from knn_seq.index import delete_unused
 from knn_seq.likelihood import calibrate, most_likely
 from knn_seq.models import Model
 from knn_seq.models.base import absolute_name
+from knn_seq.runtime.clock import now
 from knn_seq.runtime.wording import count
 from knn_seq.settings import BuildSettings, SearchSettings, with_value
 from knn_seq.storage import DatastoreFolder, KeyInfo, Manifest, ModelInfo
 from knn_seq.storage.atomic import disk_errors, partial_of
-from knn_seq.storage.manifest import MANIFEST_NAME, STEPS, BuildInfo, CorpusInfo, StepInfo, StoredSettings
+from knn_seq.storage.manifest import (
+    MANIFEST_NAME,
+    STEPS,
+    BuildInfo,
+    CorpusInfo,
+    SegmentInfo,
+    StepInfo,
+    StoredSettings,
+)
 from knn_seq.train import examples_for, train
 from knn_seq.train.examples import Examples
 from knn_seq.train.general import general_sentences
@@ -123,7 +134,7 @@ class _Builder:
             self.manifest.steps[step] = StepInfo("done")
             self.folder.save(self.manifest)
             delete_unused(self.folder)
-        (self.folder.path / PROGRESS_NAME).unlink(missing_ok=True)
+        (self.folder.base.path / PROGRESS_NAME).unlink(missing_ok=True)
         drop_unlisted(self.folder)
         anything_done = self._subset() or bool(unfinished)
         if not anything_done:
@@ -133,16 +144,24 @@ class _Builder:
     def _text(self) -> None:
         assert self.corpus is not None
         settings = replace(self.settings, workers=self.engine.tokenizer_processes)
-        counts = store_text(self.folder, self.corpus, self.model.tokenizer, settings)
+        [segment] = self.manifest.segments.values()
+        naming = Naming(id_prefix(self.manifest.corpus.identity), self.corpus.describe(), segment.date)
+        try:
+            counts = store_text(self.folder.base, self.corpus, self.model.tokenizer, settings, naming)
+        except (DamagedFile, UnknownTokens):  # leave no datastore behind
+            _remove_empty(self.folder)
+            raise
         self.manifest.counts = counts
+        segment.sentences, segment.tokens = counts.sentences, counts.tokens
         left_out = sum(counts.rejected.values())
         if left_out:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.rejected.items())
             log.info("Left out: %s (%s).", count(left_out, "sentence pair"), reasons)
 
     def _keys(self) -> None:
+        make_ids_unique(self.folder.base)
         identity = {"model": self.model.fingerprint.weights, "key": self.manifest.keys.kind}
-        store_keys(self.folder, self.model, self.settings, identity, self.engine)
+        store_keys(self.folder.base, self.model, self.settings, identity, self.engine)
 
     def _index(self) -> None:
         self.manifest.indexes[DEFAULT_INDEX] = store_index(self.folder, self.settings, engine=self.engine)
@@ -222,8 +241,17 @@ def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Mani
         keys=KeyInfo(kind=chosen.key, dimension=model.dimension, dtype=settings.key_dtype),
         corpus=CorpusInfo(identity=corpus.identity(), description=corpus.describe()),
         build=_build_info(settings),
+        segments={"1": SegmentInfo(date=now())},
+        next_segment=2,
         steps={step: StepInfo("waiting") for step in STEPS},
     )
+
+
+def _remove_empty(folder: DatastoreFolder) -> None:
+    """Delete the manifest of a datastore whose only segment is gone, and the folder that it was in."""
+    with suppress(OSError):
+        folder.base.path.parent.rmdir()
+    (folder.path / MANIFEST_NAME).unlink(missing_ok=True)
 
 
 def _build_info(settings: BuildSettings) -> BuildInfo:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from knn_seq.build.engine import Engine
-from knn_seq.build.index import IndexPlace, build_index
-from knn_seq.build.sentence_vectors import VECTORS, store_vectors, vectors_identity
+from knn_seq.build.index import IndexPlace, build_index, origin
+from knn_seq.build.sentence_vectors import VECTORS, store_vectors
 from knn_seq.build.sources import StoredSources
 from knn_seq.models import Model
 from knn_seq.runtime.progress import Progress
 from knn_seq.sentences import LexicalSearch, SentenceSearch, VectorSearch
 from knn_seq.sentences.base import sentence_search
 from knn_seq.settings import BuildSettings
-from knn_seq.storage import DatastoreFolder
+from knn_seq.storage import DatastoreFolder, Segment
 from knn_seq.storage.atomic import disk_errors
 from knn_seq.storage.folder import SENTENCES_NAME
 from knn_seq.storage.keys import StoredRows
@@ -26,38 +26,55 @@ FOLDER = "sentences"
 
 
 def store_sentences(
-    folder: DatastoreFolder, model: Model, settings: BuildSettings, engine: Engine | None = None
+    folder: DatastoreFolder,
+    segment: Segment,
+    model: Model | None,
+    settings: BuildSettings,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
-    """Build the sentence search that the settings name, or resume that; returns what the manifest is to say of it."""
+    """Build the sentence search that the settings name, or resume that; returns what the manifest is to say of it.
+
+    Args:
+        folder: The datastore.
+        segment: Whose sentences are found.
+        model: Encodes them; None: all vectors of them are there.
+        settings: Which search.
+        engine: Who fills an index.
+    """
     search: SentenceSearch = sentence_search(settings.sentence_search or "encoder", model)
     subset = folder.manifest.subset
     place = IndexPlace(folder.path, FOLDER, subset.sentence_index.folder if subset else None)
     if isinstance(search, VectorSearch):
-        return _store_vector_search(folder, place, search, settings, engine)
+        return _store_vector_search(folder, segment, place, search, settings, engine)
     assert isinstance(search, LexicalSearch)
-    return {"sentence_index": _store_lexical_search(folder, place, search, settings)}
+    return {"sentence_index": _store_lexical_search(folder, segment, place, search, settings)}
 
 
 def _store_vector_search(
-    folder: DatastoreFolder, place: IndexPlace, search: VectorSearch, settings: BuildSettings, engine: Engine | None
+    folder: DatastoreFolder,
+    segment: Segment,
+    place: IndexPlace,
+    search: VectorSearch,
+    settings: BuildSettings,
+    engine: Engine | None,
 ) -> dict[str, Any]:
-    vectors = store_vectors(folder, search, settings)
+    vectors, identity = store_vectors(folder, segment, search, settings)
     chosen = replace(settings, index_recipe=settings.sentence_index_recipe, distance_metric="l2", index_options={})
     rows = StoredRows((folder.path / vectors / SENTENCES_NAME).absolute(), VECTORS)
-    identity = vectors_identity(folder, settings)
     index = build_index(rows, place, chosen, identity, engine, "sentence index")
     return {"vectors_folder": vectors, "sentence_index": SentenceIndexInfo.from_dict(index)}
 
 
 def _store_lexical_search(
-    folder: DatastoreFolder, place: IndexPlace, search: LexicalSearch, settings: BuildSettings
+    folder: DatastoreFolder, segment: Segment, place: IndexPlace, search: LexicalSearch, settings: BuildSettings
 ) -> SentenceIndexInfo:
-    replacement = Replacement(*place[:2], vectors_identity(folder, settings), place.in_use)
+    identity = origin(folder, segment) | {"sentence_search": settings.sentence_search}
+    replacement = Replacement(*place[:2], identity, place.in_use)
     replacement.prepare()
     if not replacement.complete:
-        with Progress(f"sentences {settings.sentence_search}", len(folder.values), "sentence") as progress:
-            search.fit(StoredSources(folder))
-            progress.update(len(folder.values))
+        with Progress(f"sentences {settings.sentence_search}", len(segment), "sentence") as progress:
+            search.fit(StoredSources(segment))
+            progress.update(len(segment))
         shutil.rmtree(replacement.new, ignore_errors=True)
         replacement.new.mkdir()
         with disk_errors(replacement.new):

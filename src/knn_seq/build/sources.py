@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from knn_seq.models import Source
-from knn_seq.storage import DatastoreFolder
+from knn_seq.storage import Segment
 
 
 class StoredSources(Sequence[Source]):
-    """The source sentences of a datastore."""
+    """The source sentences of a segment."""
 
-    def __init__(self, folder: DatastoreFolder) -> None:
-        self.texts, self.tokens = folder.texts, folder.sources
+    def __init__(self, segment: Segment) -> None:
+        self.texts, self.tokens = segment.texts, segment.sources
 
     def __len__(self) -> int:
         return len(self.tokens)

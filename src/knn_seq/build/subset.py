@@ -43,6 +43,7 @@ def prepare_subset(path: str | Path, model: Model, settings: BuildSettings) -> b
     folder.require_complete()
     with disk_errors(folder.path), folder.lock():
         folder = DatastoreFolder(path)
+        folder.require_compacted("prepared for subset search")
         delete_unused(folder)
         return store_subset(folder, model, settings)
 
@@ -73,8 +74,8 @@ def store_subset(folder: DatastoreFolder, model: Model, settings: BuildSettings,
         _delete_leftovers(folder)
         return False
     check_subset_settings(model, settings, distance_metric_of(folder))
-    codes = store_codes(folder, settings, getattr(model, "device", "cpu"))
-    sentences = store_sentences(folder, model, settings, engine)
+    codes = store_codes(folder, folder.base, settings, getattr(model, "device", "cpu"))
+    sentences = store_sentences(folder, folder.base, model, settings, engine)
     manifest.subset = SubsetInfo(**requested, **codes, **sentences)
     folder.save(manifest)
     folder.reload()
@@ -85,6 +86,7 @@ def store_subset(folder: DatastoreFolder, model: Model, settings: BuildSettings,
 def _delete_leftovers(folder: DatastoreFolder) -> None:
     """What the preparation that is finished has replaced, and those of which others were killed."""
     delete_unused(folder, *SUBSET_PARTS)
-    raw = folder.raw_sentences_path
-    for path in (raw, partial_of(raw), progress_of(raw)):
+    raw = folder.base.raw_sentences_path
+    by_vectors = folder.prepared_subset().vectors_folder is not None  # a compaction whitens them again
+    for path in (partial_of(raw), progress_of(raw), *([] if by_vectors else [raw])):
         path.unlink(missing_ok=True)

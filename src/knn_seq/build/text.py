@@ -6,19 +6,19 @@ import logging
 import os
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from knn_seq.build.tokens import TokenChunk, tokenize
-from knn_seq.corpus import Corpus
+from knn_seq.corpus import Corpus, SentencePair
 from knn_seq.errors import DamagedFile, UnknownTokens
 from knn_seq.models import PairTokenizer
 from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings
-from knn_seq.storage import Counts, DatastoreFolder, RaggedWriter, TextWriter
+from knn_seq.storage import Counts, PairInfo, RaggedWriter, Segment, TextWriter
 from knn_seq.storage.atomic import PARTIAL, read_json, write_json
-from knn_seq.storage.manifest import MANIFEST_NAME
+from knn_seq.storage.pairs import PairWriter
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +27,45 @@ TOKENS = {"": np.int32}
 MOST_UNKNOWN = 0.05  # of the tokens of a side: text that fits its model has less than half of it
 
 
-def store_text(folder: DatastoreFolder, corpus: Corpus, tokenizer: PairTokenizer, settings: BuildSettings) -> Counts:
-    """Write values, sources and text; resumes from the last checkpoint if there is one."""
-    checkpoint_path = folder.path / PROGRESS_NAME
+class Naming(NamedTuple):
+    """What sentence pairs are called that do not say it themselves."""
+
+    prefix: str  # of ids; a number follows
+    corpus: str
+    date: str
+
+    def info(self, pair: SentencePair, number: int) -> PairInfo:
+        """What is known of the pair that is the `number`-th of its segment, from 0."""
+        given = pair.id or f"{self.prefix}-{number + 1}"
+        return PairInfo(given, pair.corpus or self.corpus, pair.date or self.date)
+
+
+def store_text(
+    segment: Segment, corpus: Corpus, tokenizer: PairTokenizer, settings: BuildSettings, naming: Naming
+) -> Counts:
+    """Write values, sources, text and ids of sentence pairs; resumes from the last checkpoint if there is one.
+
+    Args:
+        segment: Where to.
+        corpus: The sentence pairs.
+        tokenizer: The model's.
+        settings: How.
+        naming: The ids, corpus and date of pairs that have none.
+    """
+    segment.path.mkdir(parents=True, exist_ok=True)
+    checkpoint_path = segment.path / PROGRESS_NAME
     done: dict[str, Any] = read_json(checkpoint_path) if checkpoint_path.exists() else {}
     rejected = Counter(done.get("rejected", {}))
     unknown = Counter(done.get("unknown", {}))  # tokens of each side
     units: int = done.get("units", 0)  # of the corpus: sentence pairs, good and bad
+    pair_writer = PairWriter(segment.pairs_path, done.get("pairs"))
     writers = {
-        "values": RaggedWriter(folder.values_path, TOKENS, done.get("values")),
-        "sources": RaggedWriter(folder.sources_path, TOKENS, done.get("sources")),
-        "texts": TextWriter(folder.text_path, done.get("texts")),
+        "values": RaggedWriter(segment.values_path, TOKENS, done.get("values")),
+        "sources": RaggedWriter(segment.sources_path, TOKENS, done.get("sources")),
+        "texts": TextWriter(segment.text_path, done.get("texts")),
+        "pairs": pair_writer,
     }
+    stored: int = done["values"][""][0] if done else 0
 
     def checkpoint(complete: bool = False) -> None:
         lengths = {name: writer.checkpoint() for name, writer in writers.items()}
@@ -52,6 +79,9 @@ def store_text(folder: DatastoreFolder, corpus: Corpus, tokenizer: PairTokenizer
             with Progress("text", None, "pair", done=units) as progress:
                 for chunk in tokenize(corpus.pairs(units), tokenizer, settings.max_length, workers):
                     _append(chunk, writers, corpus, settings.strict)
+                    infos = [naming.info(pair, stored + place) for place, pair in enumerate(chunk.pairs)]
+                    pair_writer.extend_pairs(infos, (pair.source for pair in chunk.pairs))
+                    stored += len(infos)
                     rejected.update(bad.reason for bad in chunk.bad)
                     unknown.update(chunk.count_unknown(tokenizer.unknown))
                     units += chunk.units
@@ -67,7 +97,7 @@ def store_text(folder: DatastoreFolder, corpus: Corpus, tokenizer: PairTokenizer
         except (DamagedFile, UnknownTokens):  # the text, or what splits it, has to be fixed and is another one then
             for writer in writers.values():
                 writer.close()
-            _discard(folder)
+            _discard(segment)
             raise
         checkpoint(complete=True)
     sentences, tokens = writers["values"].checkpoint()[""]
@@ -101,12 +131,12 @@ def _check_unknown(shares: dict[str, float], corpus: Corpus, tokenizer: PairToke
         log.warning("%s.", fact)
 
 
-def _discard(folder: DatastoreFolder) -> None:
-    """Leave no datastore behind; if this is killed half-way, the same command again finishes it."""
-    (folder.path / PROGRESS_NAME).unlink(missing_ok=True)
-    for partial in folder.path.glob(f"*{PARTIAL}"):
+def _discard(segment: Segment) -> None:
+    """Leave nothing behind; if this is killed half-way, the same command again finishes it."""
+    (segment.path / PROGRESS_NAME).unlink(missing_ok=True)
+    for partial in segment.path.glob(f"*{PARTIAL}"):
         partial.unlink()
-    (folder.path / MANIFEST_NAME).unlink(missing_ok=True)
+    segment.path.rmdir()
 
 
 def _reasons(rejected: Counter[str]) -> str:

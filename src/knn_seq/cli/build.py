@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sentences of other domains, one a line, which neighbours must not change (default: the package's, "
         "if it has any in the model's language)",
     )
+    parser.add_argument(
+        "--auto-compact",
+        type=float,
+        metavar="SHARE",
+        help="compact when so large a share of the entries was added or deleted (default 0.25; 0: never)",
+    )
     parser.add_argument("--batch-tokens", type=int, help="tokens in a batch of the key computation (default 4096)")
     parser.add_argument(
         "--shard-tokens", type=int, help="target tokens of a shard, the unit that workers share (default: by size)"

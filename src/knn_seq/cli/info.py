@@ -12,10 +12,11 @@ from knn_seq.cli.colours import rows
 
 if TYPE_CHECKING:
     from knn_seq.storage import CombinerInfo, DatastoreFolder, IndexInfo, SubsetInfo
-    from knn_seq.storage.manifest import PruningInfo
+    from knn_seq.storage.manifest import Manifest, PruningInfo
 
 HELP = "show what a datastore is and the settings it carries"
 EXAMPLE = "knn-seq info store/"
+TRAIN_AGAIN = 0.2  # of the sentence pairs: when so many have changed, what was learned from them may fit less well
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +49,8 @@ def describe(folder: DatastoreFolder) -> str:
         "corpus": manifest.corpus.description,
         "sentences": f"{counts.sentences:,}" + (f" (left out: {rejected})" if rejected else ""),
         "entries": f"{counts.tokens:,}",
+        **({"segments": _segments(manifest)} if not manifest.compacted else {}),
+        **({"changes": _changes(manifest)} if manifest.changes else {}),
         **({"pruned": _pruned(manifest.pruned)} if manifest.pruned else {}),
         "keys": f"{keys.kind}, {keys.dimension} × {keys.dtype}",
         **{f"index {name}": _index(index) for name, index in manifest.indexes.items()},
@@ -59,6 +62,27 @@ def describe(folder: DatastoreFolder) -> str:
         "state": _state(manifest.unfinished_step()),
     }
     return rows(facts, 14, sys.stdout)
+
+
+def _segments(manifest: Manifest) -> str:
+    """What a compaction would fold."""
+    added = list(manifest.segments.values())[1:]
+    gone = manifest.deleted.sentences if manifest.deleted else 0
+    pairs = sum(info.sentences for info in added)
+    return f"{len(manifest.segments):,}; {pairs:,} sentence pairs in later ones, {gone:,} deleted and still on disk"
+
+
+def _changes(manifest: Manifest) -> str:
+    """How much has changed since combiners were trained."""
+    said = f"{manifest.added:,} sentence pairs added and {manifest.removed:,} deleted since it was built"
+    old = [name for name, info in manifest.combiners.items() if _share(manifest, info.changes) > TRAIN_AGAIN]
+    if not manifest.combiners and _share(manifest, 0) > TRAIN_AGAIN:
+        old = ["settings"]
+    return said + (f"; train again (`knn-seq train`): {', '.join(old)}" if old else "")
+
+
+def _share(manifest: Manifest, before: int) -> float:
+    return (manifest.changes - before) / max(manifest.counts.sentences, 1)
 
 
 def _on_one_line(prompt: str) -> str:

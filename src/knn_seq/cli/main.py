@@ -17,21 +17,28 @@ from typing import Any
 
 from knn_seq import __version__
 from knn_seq.cli import (
+    add,
     api_key,
     build,
+    compact,
     completion,
     convert,
+    delete,
     demo,
     evaluate,
+    export,
     fairseq_dir,
+    find,
     index,
     info,
+    merge,
     plan,
     prune,
     serve,
     train,
     translate,
     tune,
+    update,
 )
 from knn_seq.cli.colours import RED, YELLOW, coloured
 from knn_seq.cli.limited_memory import run_within_limits
@@ -43,6 +50,13 @@ COMMANDS = {
     "plan": plan,
     "build": build,
     "index": index,
+    "add": add,
+    "update": update,
+    "delete": delete,
+    "find": find,
+    "export": export,
+    "compact": compact,
+    "merge": merge,
     "prune": prune,
     "train": train,
     "tune": tune,

@@ -153,7 +153,7 @@ def _memory(arguments: argparse.Namespace, translator: Translator, store: str | 
     if corpus is not None:
         corpus.prefer_languages(translator.model)
         return TranslationMemory.open(corpus)
-    return TranslationMemory(searched.texts, f"sentence pairs of {searched.path.name}")
+    return TranslationMemory(searched.live_texts(), f"sentence pairs of {searched.path.name}")
 
 
 def _translator(arguments: argparse.Namespace, like: Translator, **options: Any) -> Translator:

@@ -90,6 +90,10 @@ class Combiner(ABC):
         """
         return cls(settings.combiner_options)
 
+    def renewed(self, store: Any) -> Combiner:
+        """The combiner for a later generation of the datastore that it was opened for; this one stays as it is."""
+        return self
+
     def combine(self, inputs: CombinerInputs, settings: SearchSettings) -> Combination:
         """λ and p_kNN of each row, as they enter the mixture: λ is 0 without neighbours, and always less than 1.
 

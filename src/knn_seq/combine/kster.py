@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -48,9 +49,15 @@ class KsterCombiner(TrainedCombiner):
             self._keys = store.keys
         except NotFound as error:
             raise KnnSeqError(
-                f"The combiner 'kster' reads the neighbours' keys, and {store.keys_path} is missing: "
+                f"The combiner 'kster' reads the neighbours' keys, and those of {store.path} are missing: "
                 "choose another combiner."
             ) from error
+
+    def renewed(self, store: Any) -> KsterCombiner:
+        """See `Combiner.renewed`."""
+        later = copy.copy(self)
+        later.attach(store)
+        return later
 
     def _forward(self, inputs: CombinerInputs) -> Combination:
         # All keys of many rows at once would fill the memory.

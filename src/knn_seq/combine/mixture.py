@@ -9,6 +9,7 @@ from torch import Tensor
 
 from knn_seq.combine.base import Combination
 from knn_seq.index import Neighbours
+from knn_seq.models import StepChanges
 
 
 def interpolate(log_probs: Tensor, neighbour_probs: Tensor, weights: Tensor | float) -> Tensor:
@@ -22,23 +23,35 @@ def interpolate(log_probs: Tensor, neighbour_probs: Tensor, weights: Tensor | fl
     return torch.logaddexp(log_probs + _log_complement(weights), (weights * neighbour_probs).log())
 
 
-def mix_vocabulary(log_probs: Tensor, neighbours: Neighbours, combination: Combination) -> Tensor:
-    """log p of every token, (rows, vocabulary); a row without neighbours is log p_MT as it was.
+def mix_retrieved(log_probs: Tensor, neighbours: Neighbours, combination: Combination) -> StepChanges:
+    """The mixture as what changes: only the retrieved tokens are computed, all others shift by log(1−λ).
 
-    Only the retrieved tokens are computed; all others shift by log(1−λ).
+    A row without neighbours is log p_MT as it was.
+
+    Args:
+        log_probs: log p_MT, (rows, vocabulary), float32; it is written over for a moment.
+        neighbours: The neighbours of each row.
+        combination: What the combiner made of them.
+    """
+    values, weights = neighbours.values, combination.weights
+    weights = weights.unsqueeze(1) if isinstance(weights, Tensor) else log_probs.new_full((len(values), 1), weights)
+    retrieved = log_probs.gather(1, values)
+    # Probabilities of the same token meet in its own place, which is written anew in the end: nothing is sorted.
+    sums = log_probs.scatter_(1, values, 0.0).scatter_add_(1, values, combination.probabilities).gather(1, values)
+    log_probs.scatter_(1, values, retrieved)
+    return StepChanges(torch.log1p(-weights), values, interpolate(retrieved, sums, weights))
+
+
+def mix_vocabulary(log_probs: Tensor, neighbours: Neighbours, combination: Combination) -> Tensor:
+    """log p of every token, (rows, vocabulary).
 
     Args:
         log_probs: log p_MT, (rows, vocabulary), float32; it is written over.
         neighbours: The neighbours of each row.
         combination: What the combiner made of them.
     """
-    values, weights = neighbours.values, combination.weights
-    weights = weights.unsqueeze(1) if isinstance(weights, Tensor) else weights
-    retrieved = log_probs.gather(1, values)
-    log_probs.add_(_log_complement(weights))
-    # Probabilities of the same token meet in its own place, which is written anew in the end: nothing is sorted.
-    sums = log_probs.scatter_(1, values, 0.0).scatter_add_(1, values, combination.probabilities).gather(1, values)
-    return log_probs.scatter_(1, values, interpolate(retrieved, sums, weights))
+    shift, tokens, mixed = mix_retrieved(log_probs, neighbours, combination)
+    return log_probs.add_(shift).scatter_(1, tokens, mixed)
 
 
 def mix_tokens(tokens: Tensor, log_probs: Tensor, neighbours: Neighbours, combination: Combination) -> Tensor:

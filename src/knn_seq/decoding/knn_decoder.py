@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import copy
 import json
+import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from knn_seq.combine import COMBINERS, Combiner, has_own_temperature
 from knn_seq.decoding.outage import Outage
-from knn_seq.decoding.skip import SkipNetwork, open_skip
+from knn_seq.decoding.skip import SkipNetwork, Skipping, open_skip
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.decoding.stored_settings import PARTS, stored_settings
 from knn_seq.models import Model, Source
@@ -36,9 +39,10 @@ class KnnDecoder:
         self.store, self.model, self.options = store, model, dict(options or {})
         # What a translation memory, which has no settings of its own, is searched with.
         self.memory_settings = SearchSettings(retriever="memory", combiner="distance")
-        self._retrievers: dict[str, Retriever] = {}
+        self._retrievers: dict[str, tuple[Retriever, SearchSettings]] = {}
         self._combiners: dict[str, Combiner] = {}
         self._skips: dict[str, SkipNetwork] = {}
+        self._refreshing = threading.Lock()
         self._outages: defaultdict[str | None, Outage] = defaultdict(Outage)  # of the index of that name
 
     def settings(self, options: Mapping[str, Any] | None = None) -> SearchSettings:
@@ -59,8 +63,40 @@ class KnnDecoder:
         """The retriever that these settings name."""
         key = json.dumps([settings.retriever, settings.index, dict(settings.retriever_options)], sort_keys=True)
         if key not in self._retrievers:
-            self._retrievers[key] = RETRIEVERS.get(settings.retriever).open(self.store, self.model, settings)
-        return self._retrievers[key]
+            generation = self._generation()
+            made = RETRIEVERS.get(settings.retriever).open(self.store, self.model, settings)
+            if isinstance(self.store, DatastoreFolder) and self._generation() != generation:  # replaced meanwhile
+                self._renew(self.store)
+            self._retrievers[key] = made, settings
+        return self._retrievers[key][0]
+
+    def refresh(self) -> None:
+        """Search the newest generation of the datastore from now on; batches that have begun keep theirs.
+
+        Nothing is opened again that did not change, and if nothing did, this costs as much as looking at one file.
+        """
+        if isinstance(self.store, DatastoreFolder) and self.store.changed():
+            with self._refreshing:
+                if self.store.changed():
+                    self._renew(self.store.snapshot())
+
+    def frozen(self) -> KnnDecoder:
+        """The same decoder, which keeps the present generation even if this one is refreshed."""
+        kept = copy.copy(self)
+        kept._retrievers, kept._combiners = dict(self._retrievers), dict(self._combiners)
+        kept._skips = dict(self._skips)
+        return kept
+
+    def _generation(self) -> int:
+        return self.store.manifest.generation if isinstance(self.store, DatastoreFolder) else 0
+
+    def _renew(self, store: DatastoreFolder) -> None:
+        retrievers = {
+            key: (retriever.renewed(store, self.model, settings), settings)
+            for key, (retriever, settings) in self._retrievers.items()
+        }
+        combiners = {key: combiner.renewed(store) for key, combiner in self._combiners.items()}
+        self.store, self._retrievers, self._combiners = store, retrievers, combiners
 
     def combiner(self, settings: SearchSettings) -> Combiner:
         """The combiner that these settings name."""
@@ -82,29 +118,38 @@ class KnnDecoder:
         self._skips.clear()
 
     def batch(
-        self, sources: Sequence[Source], settings: SearchSettings, stopwatch: Stopwatch | None = None
+        self,
+        sources: Sequence[Source],
+        settings: SearchSettings,
+        stopwatch: Stopwatch | None = None,
+        at_once: bool = True,
     ) -> KnnBatch | None:
-        """What adds neighbours to the steps of a batch; None: the model decodes it alone.
+        """What adds neighbours to the steps of some sentences; None: the model decodes them alone.
 
         Args:
             sources: The sentences.
             settings: How neighbours are found and how much they count.
             stopwatch: Told what searching and combining take.
+            at_once: All sentences are in the batch from the first step on; else they enter as the search says.
         """
         if not settings.weight:
             return None
         combiner, outage = self.combiner(settings), self._outages[settings.index]
         retriever = outage.ask(lambda: self.retriever(settings), settings)
-        if retriever is None:
+        if retriever is None and at_once:
             return None
-        skip = self._skip(settings) if settings.skip else None
-        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skip)
+        reopen = partial(self.retriever, settings)
+        skipping = self._skipping(settings)
+        return KnnBatch(retriever, combiner, settings, sources, stopwatch, outage, skipping, at_once, reopen)
 
-    def _skip(self, settings: SearchSettings) -> SkipNetwork:
+    def _skipping(self, settings: SearchSettings) -> Skipping | None:
+        if settings.skip is None:
+            return None
         key = _combiner_key(settings)
         if key not in self._skips:
             self._skips[key] = open_skip(self.store, settings)
-        return self._skips[key]
+        assert isinstance(self.store, DatastoreFolder)
+        return Skipping(self._skips[key], self.store)
 
 
 def _combiner_key(settings: SearchSettings) -> str:

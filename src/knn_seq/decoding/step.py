@@ -2,74 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from knn_seq.combine import Combiner, CombinerInputs, mix_vocabulary
+from knn_seq.combine import Combiner, CombinerInputs, mix_retrieved
 from knn_seq.decoding.outage import Outage
-from knn_seq.decoding.skip import SkipNetwork
+from knn_seq.decoding.skip import Skipping
 from knn_seq.index import Neighbours
-from knn_seq.models import Source, Step
+from knn_seq.models import Source, Step, StepChanges, StreamHook
+from knn_seq.models.base import largest_log_probs
+from knn_seq.models.prefixes import PrefixRows, last_tokens
 from knn_seq.retrieve import Retriever
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import SearchSettings
 
 
-class KnnBatch:
-    """Adds neighbours to the steps of one batch: a `StepHook`.
+class Prepared(NamedTuple):
+    """What a retriever has prepared for sentences that entered together."""
+
+    answer: tuple[Any] | None  # in a tuple, for it may be None; None: the index did not answer
+    places: dict[int, int]  # of a sentence's number, among those that it was prepared with
+
+
+class KnnBatch(StreamHook):
+    """Adds neighbours to the steps of sentences that enter and leave.
 
     Args:
-        retriever: Finds neighbours.
+        retriever: Finds neighbours; None: its index does not answer.
         combiner: Weighs them.
         settings: How many neighbours, and in how many sentences they are looked for.
-        sources: The sentences of the batch.
+        sources: The sentences; a sentence's number is its place.
         stopwatch: Told what searching and combining take.
         outage: What is known of the index from earlier batches.
-        skip: Says which rows need no search; None: all are searched.
+        skipping: Says which rows need no search; None: all are searched.
+        at_once: All sentences are there from the first step on; else each gets ready when it enters.
+        reopen: Gives the retriever, should its index answer later.
     """
 
     def __init__(
         self,
-        retriever: Retriever,
+        retriever: Retriever | None,
         combiner: Combiner,
         settings: SearchSettings,
         sources: Sequence[Source],
         stopwatch: Stopwatch | None = None,
         outage: Outage | None = None,
-        skip: SkipNetwork | None = None,
+        skipping: Skipping | None = None,
+        at_once: bool = True,
+        reopen: Callable[[], Retriever] | None = None,
     ) -> None:
-        self.retriever, self.combiner, self.settings = retriever, combiner, settings
-        self.stopwatch, self.outage, self.skip = stopwatch or Stopwatch(), outage or Outage(), skip
-        self._may_repeat = not retriever.on_accelerator  # until all prefixes differ: then those they grow into do too
+        self.retriever, self.combiner, self.settings, self.sources = retriever, combiner, settings, sources
+        self.stopwatch, self.outage, self.skipping = stopwatch or Stopwatch(), outage or Outage(), skipping
+        self.reopen = reopen
+        self._prepared: dict[int, Prepared] = {}  # of a sentence's number
+        self._prefixes = PrefixRows()
+        self._may_repeat = False
+        if at_once:
+            self.enter(range(len(sources)))
+
+    def enter(self, sentences: Sequence[int]) -> None:
+        """Prepare the search of sentences that are new."""
+        new = [number for number in sentences if number not in self._prepared]
+        if not new:
+            return
         with self.stopwatch.timing("search"):
-            # In a tuple: what is prepared may be None, and None is no answer.
-            self.prepared = self.outage.ask(lambda: (retriever.prepare(sources, settings),), settings)
+            if self.retriever is None and self.reopen is not None:
+                self.retriever = self.outage.ask(self.reopen, self.settings)
+            answer = self.outage.ask(lambda: self._prepare(new), self.settings)
+        prepared = Prepared(answer, {number: place for place, number in enumerate(new)})
+        self._prepared |= dict.fromkeys(new, prepared)
+        self._may_repeat = not self._on_accelerator  # until all prefixes differ: those they grow into do too
+
+    def _prepare(self, numbers: Sequence[int]) -> tuple[Any] | None:
+        if self.retriever is None:
+            return None
+        return (self.retriever.prepare([self.sources[number] for number in numbers], self.settings),)
+
+    @property
+    def _on_accelerator(self) -> bool:
+        return self.retriever is not None and self.retriever.on_accelerator
+
+    def leave(self, sentences: Sequence[int]) -> None:
+        """Let go of what was prepared; what sentences have in common stays until the last of them."""
+        for number in sentences:
+            self._prepared.pop(number, None)
+
+    def changes(self, step: Step) -> StepChanges:
+        """The mixture, as what it changes."""
+        with self.stopwatch.timing("search"):
+            finished = None if self._on_accelerator else step.finished
+            rows = None if finished is None else ~finished
+            needed = self._needed(step)
+            if needed is not None:
+                rows = needed.to(step.queries.device) if rows is None else rows & needed.to(rows.device)
+            neighbours = self.neighbours(step.queries, step.sentences, rows, step.prefixes)
+            if self.skipping is not None and needed is not None:
+                self.skipping.found(needed, neighbours)
+        with self.stopwatch.timing("combination"):
+            best = step.best_log_probs(self.combiner.best_log_probs)
+            inputs = CombinerInputs(step.queries, neighbours, step.log_probs.gather(1, neighbours.values), best)
+            return mix_retrieved(step.log_probs, neighbours, self.combiner.combine(inputs, self.settings))
 
     def __call__(self, step: Step) -> Tensor:
         """The mixture's log-probabilities, (rows, vocabulary)."""
-        with self.stopwatch.timing("search"):
-            finished = None if self.retriever.on_accelerator else step.finished
-            rows = self.rows_to_search(step.queries, step.log_probs, finished)
-            neighbours = self.neighbours(step.queries, step.sentences, rows, step.prefixes)
-        with self.stopwatch.timing("combination"):
-            inputs = combiner_inputs(self.combiner.best_log_probs, step.queries, neighbours, step.log_probs)
-            return mix_vocabulary(step.log_probs, neighbours, self.combiner.combine(inputs, self.settings))
+        shift, tokens, mixed = self.changes(step)
+        return step.log_probs.add_(shift).scatter_(1, tokens, mixed)
 
-    def rows_to_search(self, queries: Tensor, log_probs: Tensor, finished: Tensor | None = None) -> Tensor | None:
-        """The rows whose neighbours are wanted, (rows,) bool; None: all.
-
-        Args:
-            queries: (rows, dimension)
-            log_probs: log p_MT, (rows, n), with the most likely token of each row among the n.
-            finished: Rows that are complete, (rows,) bool.
-        """
-        unfinished = None if finished is None else ~finished
-        if self.skip is None:
-            return unfinished
-        needed = self.skip.needed(queries, log_probs.amax(dim=1))
-        return needed if unfinished is None else needed & unfinished
+    def _needed(self, step: Step) -> Tensor | None:
+        """The rows that are worth a search, (rows,) bool, on the CPU; None: all."""
+        if self.skipping is None:
+            return None
+        parents = self._prefixes.parents(step.sentences, step.prefixes)
+        return self.skipping.needed(parents, last_tokens(step.prefixes), step.log_probs)
 
     def neighbours(
         self, queries: Tensor, sentences: Tensor, rows: Tensor | None = None, prefixes: Tensor | None = None
@@ -78,12 +125,12 @@ class KnnBatch:
 
         Args:
             queries: (rows, dimension)
-            sentences: For each row its sentence in the batch, (rows,), on the CPU.
+            sentences: The number of each row's sentence, (rows,), on the CPU.
             rows: Those that are searched, (rows,) bool; None: all.
             prefixes: The tokens before each row, (rows, t): equal ones have equal queries, which are searched once.
         """
         nothing = Neighbours.none(len(queries), self.settings.k, queries.device)
-        if not self.prepared or (rows is not None and not rows.any()):
+        if rows is not None and not rows.any():
             return nothing
         if rows is None:
             found = self.outage.ask(lambda: self._search(queries, sentences, prefixes), self.settings)
@@ -93,7 +140,6 @@ class KnnBatch:
         return found.scatter(rows) if found else nothing
 
     def _search(self, queries: Tensor, sentences: Tensor, prefixes: Tensor | None, all_rows: bool = True) -> Neighbours:
-        (prepared,) = self.prepared or (None,)
         of_row = None
         if prefixes is not None and self._may_repeat:
             first, of_row = distinct_prefixes(sentences, prefixes)
@@ -101,9 +147,34 @@ class KnnBatch:
                 queries, sentences = queries[first], sentences[first]
             else:
                 of_row, self._may_repeat = None, not all_rows
-        found = self.retriever.retrieve(queries, sentences, self.settings, prepared)
-        self.outage.over(self.settings)
+        found = self._retrieve(queries, sentences)
         return found if of_row is None else found.rows(torch.tensor(of_row, device=queries.device))
+
+    def _retrieve(self, queries: Tensor, sentences: Tensor) -> Neighbours:
+        """Each row's neighbours, of one retrieval for all sentences that were prepared alike."""
+        numbers = sentences.tolist()
+        rows_of: dict[int, list[int]] = {}
+        prepared_of: dict[int, Prepared] = {}
+        for row, number in enumerate(numbers):
+            prepared = self._prepared[number]
+            # Where nothing was prepared all sentences are alike.
+            kind = 0 if prepared.answer == (None,) else id(prepared)
+            rows_of.setdefault(kind, []).append(row)
+            prepared_of[kind] = prepared
+        parts = []
+        for kind, rows in rows_of.items():
+            answer, places = prepared_of[kind]
+            asked = queries if len(rows) == len(queries) else queries[rows]
+            if answer is None or self.retriever is None:
+                parts.append(Neighbours.none(len(rows), self.settings.k, queries.device))
+                continue
+            of_rows = torch.tensor([0 if kind == 0 else places[numbers[row]] for row in rows])
+            parts.append(self.retriever.retrieve(asked, of_rows, self.settings, answer[0]))
+            self.outage.over(self.settings)
+        if len(parts) == 1:
+            return parts[0]
+        order = torch.tensor([row for rows in rows_of.values() for row in rows]).argsort()
+        return Neighbours.join(parts).rows(order.to(queries.device))
 
 
 def combiner_inputs(best: int, queries: Tensor, neighbours: Neighbours, log_probs: Tensor) -> CombinerInputs:
@@ -115,11 +186,9 @@ def combiner_inputs(best: int, queries: Tensor, neighbours: Neighbours, log_prob
         neighbours: Those of each row.
         log_probs: log p_MT of the vocabulary, (rows, vocabulary).
     """
-    if best == 1:  # several times faster than to look for more
-        largest = log_probs.amax(dim=1, keepdim=True)
-    else:
-        largest = log_probs.topk(best, dim=1).values if best else log_probs[:, :0]
-    return CombinerInputs(queries, neighbours, log_probs.gather(1, neighbours.values), largest)
+    return CombinerInputs(
+        queries, neighbours, log_probs.gather(1, neighbours.values), largest_log_probs(log_probs, best)
+    )
 
 
 def distinct_prefixes(sentences: Tensor, prefixes: Tensor) -> tuple[list[int], list[int]]:

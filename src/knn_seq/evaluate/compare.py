@@ -142,7 +142,7 @@ def _given_back(setups: Mapping[str, SystemSetup], sentences: int, seed: int) ->
     given_back = {}
     with Progress("stored", len(setups) * sentences, "sentence") as progress:
         for name, (translator, settings) in setups.items():
-            texts = translator.store.texts
+            texts = translator.store.live_texts()
             if id(texts) not in targets:
                 targets[id(texts)] = stored_targets(texts, stored_sample(texts, sentences, seed))
             given_back[name] = reproduced(translator, settings, targets[id(texts)], progress.update)

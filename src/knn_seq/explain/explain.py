@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor
 
 from knn_seq.combine import Combination, mix_tokens, neighbour_probability
-from knn_seq.decoding import Translation
+from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.explain.explanation import Explanation, RetrievedToken, TokenExplanation
 from knn_seq.explain.reasons import UsualDistance, reasons
 from knn_seq.likelihood import Predictions, Reference, predict_batches
@@ -48,13 +48,14 @@ def explain(
         neighbours: How many neighbours of each token are told of, nearest first; None: all.  All of them count.
         **options: Search settings; give those that the translations were made with.
     """
+    decoder = _current(translator)
     settings, _ = translator.settings(options)
     name = cache(translator.model.tokenizer.token)
     explanations = [Explanation(translation, []) for translation in translations]
-    usual = UsualDistance.known(translator.decoder, settings)
-    for numbers, predictions in _predictions(translator, translations, settings):
-        retrieved = _probabilities(translator, predictions, settings)
-        found = _retrieved(predictions, retrieved.combination, translator.store, name, neighbours)
+    usual = UsualDistance.known(decoder, settings)
+    for numbers, predictions in _predictions(translator, decoder, translations, settings):
+        retrieved = _probabilities(decoder, predictions, settings)
+        found = _retrieved(predictions, retrieved.combination, decoder.store, name, neighbours)
         tokens = _explained(predictions, retrieved, found, name, usual)
         for number in numbers:
             explanations[number].tokens.extend(islice(tokens, len(translations[number].tokens)))
@@ -71,17 +72,24 @@ def changed_tokens(
         translations: What it, or somebody else, made of their sources.
         **options: Search settings; give those that the translations were made with.
     """
+    decoder = _current(translator)
     settings, _ = translator.settings(options)
     flags: list[list[bool]] = [[] for _ in translations]
-    for numbers, predictions in _predictions(translator, translations, settings):
-        changed = iter(_probabilities(translator, predictions, settings).changed.tolist())
+    for numbers, predictions in _predictions(translator, decoder, translations, settings):
+        changed = iter(_probabilities(decoder, predictions, settings).changed.tolist())
         for number in numbers:
             flags[number] = list(islice(changed, len(translations[number].tokens)))
     return flags
 
 
+def _current(translator: Translator) -> KnnDecoder:
+    """The translator's decoder, which keeps the newest generation of the datastore while others change it."""
+    translator.decoder.refresh()
+    return translator.decoder.frozen()
+
+
 def _predictions(
-    translator: Translator, translations: Sequence[Translation], settings: SearchSettings
+    translator: Translator, decoder: KnnDecoder, translations: Sequence[Translation], settings: SearchSettings
 ) -> Iterator[tuple[list[int], Predictions]]:
     """The numbers of some translations, and what is predicted at their tokens; empty ones are passed over."""
     written = [number for number, translation in enumerate(translations) if translation.tokens]
@@ -91,12 +99,12 @@ def _predictions(
     references = [
         Reference(source, translations[number].tokens) for number, source in zip(written, sources, strict=True)
     ]
-    for batch, [predictions] in predict_batches(translator.decoder, references, [settings]):
+    for batch, [predictions] in predict_batches(decoder, references, [settings]):
         yield [written[place] for place in batch], predictions
 
 
-def _probabilities(translator: Translator, predictions: Predictions, settings: SearchSettings) -> Probabilities:
-    combination = translator.decoder.combiner(settings).combine(predictions.inputs, settings)
+def _probabilities(decoder: KnnDecoder, predictions: Predictions, settings: SearchSettings) -> Probabilities:
+    combination = decoder.combiner(settings).combine(predictions.inputs, settings)
     # In float64 also a token is possible that float32 would hold impossible.
     mixture, choice_mixture = (
         mix_tokens(tokens, log_probs.double(), predictions.neighbours, combination).exp()

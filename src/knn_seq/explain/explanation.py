@@ -12,8 +12,8 @@ from knn_seq.decoding import Translation
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.translation_memory import TranslationMemory
 
-Texts = dict[int, tuple[str, str]]
-"""Source and target text of sentence pairs, by their numbers."""
+Texts = dict[int, dict[str, str]]
+"""Source and target text, id, corpus and date of sentence pairs, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,13 @@ def to_dicts(explanations: Sequence[Explanation], store: DatastoreFolder | Trans
         store: What was searched.
     """
     found = {neighbour.sentence for one in explanations for token in one.tokens for neighbour in token.neighbours}
-    texts = {sentence: store.texts[sentence] for sentence in sorted(found)}
+    texts = {sentence: _sentence(store, sentence) for sentence in sorted(found)}
     return [_explanation(explanation, texts) for explanation in explanations]
+
+
+def _sentence(store: DatastoreFolder | TranslationMemory, number: int) -> dict[str, str]:
+    (source, target), info = store.texts[number], store.pairs[number]
+    return {"source": source, "target": target, "id": info.id, "corpus": info.corpus, "date": info.date}
 
 
 def _explanation(explanation: Explanation, texts: Texts) -> dict[str, Any]:
@@ -116,8 +121,7 @@ def _token(token: TokenExplanation, texts: Texts) -> dict[str, Any]:
                 "token": neighbour.token,
                 "sentence": neighbour.sentence,
                 "position": neighbour.position,
-                "source": texts[neighbour.sentence][0],
-                "target": texts[neighbour.sentence][1],
+                **texts[neighbour.sentence],
             }
             for neighbour in token.neighbours
         ],

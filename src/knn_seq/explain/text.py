@@ -31,7 +31,9 @@ def as_text(
     lines = [labelled("source", translation.source), labelled("translation", translation.text)]
     for sentence, mass in explanation.sentences()[:SENTENCES]:
         source, target = store.texts[sentence]
-        lines.append(labelled("example", f"({mass:.1f} tokens) {target}  ←  {source}"))
+        info = store.pairs[sentence]
+        told = ", ".join(filter(None, (info.id, info.corpus, info.date)))
+        lines.append(labelled("example", f"({mass:.1f} tokens) {target}  ←  {source}  [{told}]"))
     for word, places in words_of(translation.text, translation.tokens, tokenizer):
         tokens = [explanation.tokens[place] for place in places]
         changed = next((token for token in tokens if token.changed), None)

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotEnoughMemory, NotFound
+from knn_seq.index.result import SearchResult as SearchResult
+from knn_seq.index.result import Vectors as Vectors
 from knn_seq.registry import Option, Registry, check_options
 from knn_seq.runtime.memory import MemoryNeed, require_memory
 from knn_seq.runtime.sizes import format_bytes
@@ -22,16 +24,6 @@ from knn_seq.storage.atomic import disk_errors, partial_of, publish, read_json, 
 DESCRIPTION = "index.json"
 TRAINING_COPIES = 6  # of the sample that training holds at a time, at the most
 CHUNK_BYTES = 64 << 20  # of vectors that are converted to float32 at a time
-
-Vectors = Tensor | NDArray[Any]
-"""Vectors as rows, (n, dimension): a tensor on any device or an array, of any floating type."""
-
-
-class SearchResult(NamedTuple):
-    """The nearest entries, a row a query, nearest first; missing ones have id -1 and distance infinity."""
-
-    distances: Tensor  # (queries, k) float32; smaller is nearer, whatever the metric
-    ids: Tensor  # (queries, k) int64
 
 
 class SearchIndex(ABC):
@@ -139,13 +131,20 @@ class SearchIndex(ABC):
         for chunk in self._chunks(len(keys)):
             self._add(self._prepared(keys[chunk]), numbers[chunk])
 
-    def search(self, queries: Vectors, k: int, options: Mapping[str, Any] | None = None) -> SearchResult:
+    def search(
+        self,
+        queries: Vectors,
+        k: int,
+        options: Mapping[str, Any] | None = None,
+        deleted: NDArray[np.bool_] | None = None,
+    ) -> SearchResult:
         """The k nearest entries of each query, (n, dimension), on the device of the queries.
 
         Args:
             queries: (n, dimension).
             k: How many.
             options: Those of `declared_options` that are to be different in this search; the index stays as it is.
+            deleted: Whether the entry of each id is not to be found, (entries,); for those that `skips_deleted`.
         """
         self._require_shape(queries)
         if k < 1:
@@ -153,7 +152,12 @@ class SearchIndex(ABC):
         prepared = self._prepared(queries, "query")
         chosen = self.search_options(options)
         possible = min(k, len(self)) if len(prepared) else 0
-        near, found = self._search(prepared, possible, chosen) if possible else (prepared[:, :0], prepared[:, :0])
+        if not possible:
+            near, found = prepared[:, :0], prepared[:, :0]
+        elif deleted is None:
+            near, found = self._search(prepared, possible, chosen)
+        else:
+            near, found = self._search_without(prepared, possible, chosen, deleted)
         distances, ids = near.to(prepared.device, torch.float32), found.to(prepared.device, torch.int64)
         if possible < k:
             distances, ids = F.pad(distances, (0, k - possible)), F.pad(ids, (0, k - possible), value=-1)
@@ -293,6 +297,16 @@ class SearchIndex(ABC):
         return False
 
     @property
+    def skips_deleted(self) -> bool:
+        """Whether a search can be told which entries it is not to find, at little cost."""
+        return False
+
+    @property
+    def growable(self) -> bool:
+        """Whether entries with numbers of their own may be added to it after it was saved, at little cost."""
+        return False
+
+    @property
     def can_stay_on_disk(self) -> bool:
         """Whether entries may lie on the disk, so that it may be larger than memory."""
         return False
@@ -337,6 +351,11 @@ class SearchIndex(ABC):
             k: At most the size of the index.
             options: A value for each of the declared options.
         """
+
+    def _search_without(
+        self, queries: Tensor, k: int, options: Mapping[str, Any], deleted: NDArray[np.bool_]
+    ) -> tuple[Tensor, Tensor]:
+        raise KnnSeqError(f"{type(self).__name__} finds deleted entries, too: ask for more, and drop them.")
 
     def _remove(self, ids: Tensor) -> None:
         """Take out the entries with these ids, (n,) int64 on the CPU, sorted; some may not be there."""

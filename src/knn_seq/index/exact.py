@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knn_seq.index.base import CHUNK_BYTES, SearchResult, Vectors
+from knn_seq.index.result import merge_results
 from knn_seq.index.torch import TorchIndex
 
 
@@ -46,15 +47,7 @@ def exact_search(
         if exclude is not None:
             itself = found.ids == exclude.to(found.ids).unsqueeze(1)
             found = SearchResult(found.distances.masked_fill(itself, torch.inf), found.ids.masked_fill(itself, -1))
-        best = _merge(best, found, k)
+        best = merge_results(best, found, k)
         if on_progress is not None:
             on_progress(len(rows))
     return best
-
-
-def _merge(first: SearchResult, second: SearchResult, k: int) -> SearchResult:
-    """The k nearest of both, of equally near ones those with the lower ids."""
-    ids, order = torch.cat([first.ids, second.ids], dim=1).sort(dim=1)
-    distances = torch.cat([first.distances, second.distances], dim=1).gather(1, order)
-    distances, order = distances.sort(dim=1, stable=True)
-    return SearchResult(distances[:, :k], ids.gather(1, order)[:, :k])

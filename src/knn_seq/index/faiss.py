@@ -148,6 +148,16 @@ class FaissIndex(SearchIndex):
         return can_stay_on_disk(self.index) or fast_scan_lists(self.index) is not None
 
     @property
+    def skips_deleted(self) -> bool:
+        """Whether it ranks by stored keys, and so may leave out candidates before."""
+        return self.needs_keys and self.metric != "cosine"
+
+    @property
+    def growable(self) -> bool:
+        """Whether it has inverted lists in memory, or is exact and has no ids but the places of its entries."""
+        return not self._mapped and (inverted_lists(self.index) is not None or isinstance(self.index, faiss.IndexFlat))
+
+    @property
     def can_stay_on_disk(self) -> bool:
         """Whether its lists may lie on the disk."""
         return can_stay_on_disk(self.index)
@@ -249,6 +259,16 @@ class FaissIndex(SearchIndex):
             return -distances, ids
         return (distances / 2 if self.metric == "cosine" else distances), ids
 
+    def _search_without(
+        self, queries: Tensor, k: int, options: Mapping[str, Any], deleted: NDArray[np.bool_]
+    ) -> tuple[Tensor, Tensor]:
+        self._finish_adding()
+        rows, searcher = _array(queries), self._searcher()
+        chosen = searcher.defaults if options is self.options else self.resolved(options)
+        numbers, labels = self._ranked(searcher, rows, k, chosen, deleted)
+        distances, ids = torch.from_numpy(numbers), torch.from_numpy(labels)
+        return (-distances if self.metric == "ip" else distances), ids
+
     def _finish_adding(self) -> None:
         if self._adder is not None:
             self._adder.finish()
@@ -260,14 +280,21 @@ class FaissIndex(SearchIndex):
             self._opened = Searcher(self.index, self.resolved())
         return self._opened
 
-    def _ranked(self, searcher: Searcher, queries: NDArray[np.float32], k: int, options: SearchOptions) -> FaissResult:
+    def _ranked(
+        self,
+        searcher: Searcher,
+        queries: NDArray[np.float32],
+        k: int,
+        options: SearchOptions,
+        deleted: NDArray[np.bool_] | None = None,
+    ) -> FaissResult:
         candidates = min(k * options.refine_factor, len(self))
         if self.metric == "cosine":
             found = searcher.search(queries, candidates, options)[1]
             return ranked_by_cosine(self._attached_keys(), queries, found, k)
         ranker = self._ranker
         return searcher.search_and_rank(
-            queries, candidates, options, lambda rows, found: ranker.rank(queries[rows], found, k), k
+            queries, candidates, options, lambda rows, found: ranker.rank(queries[rows], found, k, deleted), k
         )
 
     def _attached_keys(self) -> NDArray[Any]:

@@ -83,6 +83,17 @@ class Neighbours:
             counts=None if self.counts is None else self.counts.gather(1, order).masked_fill(gone, 1),
         )
 
+    def merged(self, other: Neighbours) -> Neighbours:
+        """The k nearest of these and of others, which have none in common; of equally near ones the lower ids."""
+        k = self.ids.shape[1]
+        ids, order = torch.cat([self.ids, other.ids], dim=1).sort(dim=1)
+        distances, by_distance = (
+            torch.cat([self.distances, other.distances], dim=1).gather(1, order).sort(dim=1, stable=True)
+        )
+        order = order.gather(1, by_distance)[:, :k]
+        values = torch.cat([self.values, other.values], dim=1).gather(1, order)
+        return Neighbours(distances[:, :k], values, ids.gather(1, by_distance)[:, :k])
+
     def to(self, device: torch.device | str) -> Neighbours:
         """The same on another device."""
         counts = None if self.counts is None else self.counts.to(device)

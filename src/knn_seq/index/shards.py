@@ -25,7 +25,7 @@ from knn_seq.index.base import DESCRIPTION, INDEXES, SearchIndex
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.layers import inverted_lists, layers
-from knn_seq.storage.atomic import partial_of, publish_folder, read_json, write_json
+from knn_seq.storage.atomic import partial_of, publish_folder, read_json, sync_folder, write_json
 
 SHARDS = 4  # if the user does not say how many
 EXAMPLE = "4xIVF1024,PQ64"
@@ -212,6 +212,7 @@ class ShardsIndex(SearchIndex):
             for number, (folder, final) in enumerate(zip(partials, finals, strict=True)):
                 if final.exists():
                     shutil.rmtree(final)
+                sync_folder(folder)
                 publish_folder(folder, final)
                 self._origins[number] = _Origin.of(final)
         finally:

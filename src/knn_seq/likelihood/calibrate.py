@@ -94,10 +94,11 @@ def most_likely(
 def held_out(decoder: KnnDecoder, sentences: int, seed: int = 0) -> list[Reference]:
     """A random sample of what is searched, of those that the model can read completely."""
     store, model = decoder.store, decoder.model
-    total = len(store.texts)
+    live = store.live_sentences()
+    total = len(live)
     if total < 2:
         return []
-    chosen = np.random.default_rng(seed).permutation(total)[:sentences].tolist()
+    chosen = live[np.random.default_rng(seed).permutation(total)[:sentences]].tolist()
     pairs = store.token_pairs(chosen, model.tokenizer)
     enough = sample_size(np.array([len(pair.target) for pair in pairs], np.int64), total)
     return [

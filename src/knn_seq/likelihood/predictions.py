@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from knn_seq.combine import COMBINERS, CombinerInputs
-from knn_seq.decoding import KnnBatch, KnnDecoder
+from knn_seq.decoding import KnnDecoder
+from knn_seq.decoding.skip import position_by_position
 from knn_seq.decoding.step import combiner_inputs
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, TokenPair
@@ -38,6 +39,7 @@ class Predictions:
     log_probs: Tensor  # (tokens,): log p_MT of these
     choices: Tensor  # (tokens,): the tokens that the model alone holds most likely
     choice_log_probs: Tensor  # (tokens,): log p_MT of these
+    positions: Tensor  # (tokens,): the place of each in its reference
 
     @property
     def neighbours(self) -> Neighbours:
@@ -56,6 +58,7 @@ class Predictions:
             self.log_probs[index],
             self.choices[index],
             self.choice_log_probs[index],
+            self.positions[index],
         )
 
     @classmethod
@@ -67,7 +70,7 @@ class Predictions:
             torch.cat([part.inputs.value_log_probs for part in parts]),
             torch.cat([part.inputs.best_log_probs for part in parts]),
         )
-        names = ("targets", "log_probs", "choices", "choice_log_probs")
+        names = ("targets", "log_probs", "choices", "choice_log_probs", "positions")
         return cls(inputs, *(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
@@ -118,10 +121,11 @@ def _predict_batch(
 ) -> list[Predictions]:
     keys, log_probs = decoder.model.score([TokenPair(one.source.tokens, one.target) for one in batch])
     targets = torch.tensor([token for one in batch for token in one.target], device=log_probs.device)
+    positions = torch.cat([torch.arange(len(one.target)) for one in batch])
     best = log_probs.max(dim=1)
     made = []
     for each in settings:
-        neighbours = _neighbours(decoder, keys, best.values, batch, each).to(keys.device)
+        neighbours = _neighbours(decoder, keys, log_probs, batch, each).to(keys.device)
         kept = COMBINERS.get(each.combiner).best_log_probs if best_log_probs is None else best_log_probs
         inputs = combiner_inputs(kept, keys, neighbours, log_probs)
         of_targets = log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
@@ -133,26 +137,41 @@ def _predict_batch(
                     inputs.value_log_probs.cpu(),
                     inputs.best_log_probs.cpu(),
                 ),
-                *(part.cpu() for part in (targets, of_targets, best.indices, best.values)),
+                *(part.cpu() for part in (targets, of_targets, best.indices, best.values, positions)),
             )
         )
     return made
 
 
 def _neighbours(
-    decoder: KnnDecoder, queries: Tensor, best_log_probs: Tensor, batch: list[Reference], settings: SearchSettings
+    decoder: KnnDecoder, queries: Tensor, log_probs: Tensor, batch: list[Reference], settings: SearchSettings
 ) -> Neighbours:
     """The neighbours of each token as decoding with these settings would find them, without its own sentence's."""
-    nothing = Neighbours.none(len(queries), settings.k, queries.device)
     sentences = torch.arange(len(batch)).repeat_interleave(torch.tensor([len(one.target) for one in batch]))
-    own = torch.tensor([one.sentence for one in batch])[sentences].unsqueeze(1)
+    own = torch.tensor([one.sentence for one in batch])
     held_out = bool((own >= 0).any())
     asked = replace(settings, k=settings.k + OWN_SENTENCE_MARGIN) if held_out else settings
-    knn: KnnBatch | None = decoder.batch([one.source for one in batch], asked)
+    knn = decoder.batch([one.source for one in batch], asked)
     if knn is None:
-        return nothing
-    found = knn.neighbours(queries, sentences, knn.rows_to_search(queries, best_log_probs.unsqueeze(1)))
-    if not held_out:
-        return found
-    of_entries = torch.from_numpy(decoder.store.locate(found.ids.cpu().numpy())[0])
-    return found.to("cpu").without((of_entries == own) & (own >= 0)).nearest(settings.k)
+        return Neighbours.none(len(queries), settings.k, queries.device)
+
+    def find(rows: Tensor | slice) -> Neighbours:
+        found = knn.neighbours(queries[rows], sentences[rows])
+        if not held_out:
+            return found
+        of_entries = torch.from_numpy(decoder.store.locate(found.ids.cpu().numpy())[0])
+        itself = own[sentences[rows]].unsqueeze(1)
+        return found.to("cpu").without((of_entries == itself) & (itself >= 0)).nearest(settings.k)
+
+    if knn.skipping is None:
+        return find(slice(None))
+    parts, order = [], []
+    written = torch.tensor([token for one in batch for token in one.target])
+    for rows, parents in position_by_position([len(one.target) for one in batch]):
+        needed = knn.skipping.needed(parents, written[rows - 1], log_probs[rows])
+        nothing = Neighbours.none(len(rows), settings.k, queries.device)
+        found = find(rows[needed]).scatter(needed) if needed.any() else nothing
+        knn.skipping.found(needed, found)
+        parts.append(found.to("cpu"))
+        order.append(rows)
+    return Neighbours.join(parts).rows(torch.cat(order).argsort())

@@ -3,8 +3,9 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,13 +47,55 @@ class Step:
 
     queries: Tensor  # (rows, dimension): the hidden states, in the model's dtype
     log_probs: Tensor  # (rows, vocabulary): log p_MT, float32
-    prefixes: Tensor  # (rows, t): the tokens generated so far
-    sentences: Tensor  # (rows,): each row's sentence in the batch, on the CPU: no device has to be asked for it
+    prefixes: Tensor  # (rows, t): the tokens generated so far; -1 behind them in rows that have fewer than others
+    sentences: Tensor  # (rows,): the number of each row's sentence, on the CPU: no device has to be asked for it
     finished: Tensor | None = None  # (rows,) bool: rows that are complete, whose log_probs nobody reads
+    largest: Callable[[int], Tensor] | None = None  # a faster way to `best_log_probs`
+
+    def best_log_probs(self, count: int) -> Tensor:
+        """The largest of each row's log_probs, largest first, (rows, count)."""
+        if self.largest is not None:
+            return self.largest(count)
+        return largest_log_probs(self.log_probs, count)
+
+
+def largest_log_probs(log_probs: Tensor, count: int) -> Tensor:
+    """The largest of each row, (rows, vocabulary), largest first, (rows, count)."""
+    if count == 1:  # several times faster than to look for more
+        return log_probs.amax(dim=1, keepdim=True)
+    return log_probs.topk(count, dim=1).values if count else log_probs[:, :0]
+
+
+class StepChanges(NamedTuple):
+    """What becomes of a step's log-probabilities: all of a row shift alike, but for some tokens."""
+
+    shift: Tensor  # (rows, 1)
+    tokens: Tensor  # (rows, n): may be there twice, with the same log_probs
+    log_probs: Tensor  # (rows, n): what these tokens have, which do not shift
 
 
 StepHook = Callable[[Step], Tensor]
 """Makes of a step the log-probabilities to decode with, (rows, vocabulary); it may write into the step's own."""
+
+
+class StreamHook(ABC):
+    """A step hook that is told which sentences enter a batch and leave it, and that changes few tokens of a step."""
+
+    @abstractmethod
+    def enter(self, sentences: Sequence[int]) -> None:
+        """Get ready for the sentences with these numbers, which are in the next step for the first time."""
+
+    @abstractmethod
+    def leave(self, sentences: Sequence[int]) -> None:
+        """Let go of what is kept for sentences that are done."""
+
+    @abstractmethod
+    def changes(self, step: Step) -> StepChanges:
+        """What becomes of a step."""
+
+    @abstractmethod
+    def __call__(self, step: Step) -> Tensor:
+        """The same as a `StepHook`: log-probabilities, (rows, vocabulary)."""
 
 
 class Hypothesis(NamedTuple):
@@ -153,6 +196,52 @@ class Model(ABC):
         Returns:
             The n best outputs of each source, best first.
         """
+
+    def generate_stream(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
+        batch_size: int = DecodingSettings.batch_size,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Translate any number of sources, some at a time; each comes with its number as soon as it is done.
+
+        Args:
+            sources: As for `generate`; little is computed in vain if those of one length stand together.
+            decoding: How is searched.
+            step_hook: As for `generate`; a sentence's number is that of its source.
+            batch_size: How many are under way at a time.
+        """
+        return in_batches(partial(self.generate, decoding=decoding), sources, step_hook, batch_size)
+
+
+def in_batches(
+    generate: Callable[..., list[list[Hypothesis]]],
+    sources: Sequence[Sequence[int]],
+    step_hook: StepHook | None,
+    batch_size: int,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """What `Model.generate_stream` gives, batch after batch.
+
+    Args:
+        generate: Translates a batch with a `step_hook`, in whose steps sentences are 0, 1, 2 ...
+        sources: All sources.
+        step_hook: For all of them.
+        batch_size: Sources of a batch.
+    """
+    for start in range(0, len(sources), batch_size):
+        numbers = range(start, min(start + batch_size, len(sources)))
+        if isinstance(step_hook, StreamHook):
+            step_hook.enter(numbers)
+        hook = None if step_hook is None else partial(_numbered, step_hook, start)
+        found = generate([sources[number] for number in numbers], step_hook=hook)
+        if isinstance(step_hook, StreamHook):
+            step_hook.leave(numbers)
+        yield from zip(numbers, found, strict=True)
+
+
+def _numbered(step_hook: StepHook, start: int, step: Step) -> Tensor:
+    return step_hook(replace(step, sentences=step.sentences + start))
 
 
 class ModelBackend(ABC):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -38,7 +40,11 @@ class DecoderOnlyModel(NetworkModel):
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return int(inputs["input_ids"].shape[1])
 
-    def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def forced_tokens(self, source: Sequence[int]) -> Sequence[int]:
+        """The prompt."""
+        return source
+
+    def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
         """The prompts and their mask, (batch, time)."""
         return pad(sources, self.padding, self.device, left=True)
 
@@ -49,15 +55,28 @@ class DecoderOnlyModel(NetworkModel):
         output = self.network.base_model(input_ids=tokens, attention_mask=mask, use_cache=False)
         return masked_mean(output.last_hidden_state, mask)
 
-    def next_logits(self, state: Any, sentences: Tensor, prefixes: Tensor, cache: Any) -> tuple[Tensor, Any]:
+    @torch.no_grad()
+    def next_logits(self, state: tuple[Tensor, ...], tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """See `NetworkModel.next_logits`."""
-        prompts, prompt_mask = state
-        mask = torch.cat([prompt_mask[sentences], torch.ones_like(prefixes)], dim=1)
-        tokens = torch.cat([prompts[sentences], prefixes], dim=1)
+        prompts, mask = state
+        past = prompts.shape[1] if cache is None else int(cache.get_seq_length())
+        written = past - prompts.shape[1] + tokens.shape[1]
+        mask = torch.cat([mask, mask.new_ones(len(mask), written)], dim=1)
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-        if cache is not None:
-            tokens, positions = tokens[:, -1:], positions[:, -1:]
+        if cache is None:
+            tokens = torch.cat([prompts, tokens], dim=1)
         output = self.network(
-            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions[:, -tokens.shape[1] :],
+            past_key_values=cache,
+            use_cache=True,
+            **self._last_only,
         )
         return output.logits[:, -1], output.past_key_values
+
+    @cached_property
+    def _last_only(self) -> dict[str, int]:
+        """What keeps a network from computing logits of a complete prompt."""
+        known = inspect.signature(self.network.forward).parameters
+        return {"logits_to_keep": 1} if "logits_to_keep" in known else {}

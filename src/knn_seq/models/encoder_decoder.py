@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -8,7 +9,9 @@ from torch import Tensor
 
 from knn_seq.models.base import PairTokenizer, TokenPair
 from knn_seq.models.batching import masked_mean, pad
+from knn_seq.models.fused import FusedDecoder, FusedNetwork, fused_network
 from knn_seq.models.network import NetworkModel
+from knn_seq.models.search import RowDecoder, SearchPlan
 from knn_seq.settings import ModelSettings
 
 
@@ -63,6 +66,9 @@ class EncoderDecoderModel(NetworkModel):
 
         return BaseModelOutput(last_hidden_state=states)
 
+    def _plan(self, arguments: dict[str, Any], seed: int | None) -> SearchPlan | None:
+        return super()._plan({**arguments, "forced_bos_token_id": None}, seed)
+
     def _positions(self) -> int | None:
         positions = getattr(self.network.config, "max_position_embeddings", None)
         return None if positions is None else int(positions) - len(self.prefix)
@@ -70,10 +76,27 @@ class EncoderDecoderModel(NetworkModel):
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return len(self.prefix)
 
+    def row_decoder(self, rows_each: int) -> RowDecoder:
+        """A lean one, if the network is one of those that there is one for."""
+        if self._fused is None:
+            return super().row_decoder(rows_each)
+        return FusedDecoder(self, self._fused, rows_each, self.settings.key)
+
+    @cached_property
+    def _fused(self) -> FusedNetwork | None:
+        return fused_network(self.network, self.settings.key, self.settings.dtype)
+
+    def forced_tokens(self, source: Sequence[int]) -> Sequence[int]:
+        """The prefix."""
+        return self.prefix
+
     @torch.no_grad()
-    def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
         """The encoder's states, (batch, time, width), and the mask of the source."""
         tokens, mask = pad(sources, self.padding, self.device)
+        known = self._encoded(sources, tokens).get("encoder_outputs")
+        if known is not None:
+            return known[0], mask
         return self.network.get_encoder()(input_ids=tokens, attention_mask=mask, return_dict=True)[0], mask
 
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
@@ -82,15 +105,15 @@ class EncoderDecoderModel(NetworkModel):
         self._read = (list(sources), states)
         return masked_mean(states, mask)
 
-    def next_logits(self, state: Any, sentences: Tensor, prefixes: Tensor, cache: Any) -> tuple[Tensor, Any]:
+    @torch.no_grad()
+    def next_logits(self, state: tuple[Tensor, ...], tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """See `NetworkModel.next_logits`."""
         encoded, mask = state
-        tokens = prefixes[:, -1:]
         if cache is None:
-            tokens = torch.cat([torch.tensor([self.prefix], device=self.device).expand(len(prefixes), -1), prefixes], 1)
+            tokens = torch.cat([torch.tensor([self.prefix], device=self.device).expand(len(tokens), -1), tokens], 1)
         output = self.network(
-            encoder_outputs=self._encoder_output(encoded[sentences]),
-            attention_mask=mask[sentences],
+            encoder_outputs=self._encoder_output(encoded),
+            attention_mask=mask,
             decoder_input_ids=tokens,
             past_key_values=cache,
             use_cache=True,

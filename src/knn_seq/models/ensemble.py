@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting, ModelMismatch
-from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair
-from knn_seq.models.network import NetworkModel
+from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair, in_batches
+from knn_seq.models.log_probs import log_softmax
+from knn_seq.models.network import NetworkModel, search_all
+from knn_seq.models.prefixes import PrefixRows
+from knn_seq.models.search import DecoderStep, RowDecoder
 from knn_seq.settings import DecodingSettings
 
 if TYPE_CHECKING:
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 class Ensemble(Model):
     """Models with one vocabulary that decide together: p_MT is the mean of their distributions.
 
-    The first leads: its generate() searches and its states are the queries; the others follow its beams step by step.
+    The first leads: its states are the queries, and where its generate() has to search, the others follow its beams.
 
     Args:
         models: Two models or more.
@@ -82,6 +86,34 @@ class Ensemble(Model):
         step_hook: StepHook | None = None,
     ) -> list[list[Hypothesis]]:
         """The lead's search over the mean distribution."""
+        found = dict(self.generate_stream(sources, decoding, step_hook, max(len(sources), 1)))
+        return [found[number] for number in range(len(sources))]
+
+    def generate_stream(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
+        batch_size: int = DecodingSettings.batch_size,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """See `Model.generate_stream`."""
+        plans = self.lead.search_plans(sources, decoding)
+        if plans is not None:
+            yield from search_all(self.lead, self.row_decoder, sources, plans, step_hook, batch_size)
+        else:
+            yield from in_batches(partial(self._generate, decoding=decoding), sources, step_hook, batch_size)
+
+    def row_decoder(self, rows_each: int) -> EnsembleDecoder:
+        """All models side by side."""
+        return EnsembleDecoder([model.row_decoder(rows_each) for model in (self.lead, *self.followers)])
+
+    def _generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None,
+    ) -> list[list[Hypothesis]]:
+        """With generate() of the lead, which the others follow."""
         followers = [Follower(model, sources) for model in self.followers]
 
         def mean_step(step: Step) -> Tensor:
@@ -90,7 +122,37 @@ class Ensemble(Model):
             together = replace(step, log_probs=_log_mean([step.log_probs, *others]))
             return together.log_probs if step_hook is None else step_hook(together)
 
-        return self.lead.generate(sources, decoding, mean_step)
+        return self.lead._generate(sources, decoding, mean_step)
+
+
+class EnsembleDecoder(RowDecoder):
+    """Decoders whose distributions are averaged; the queries are the first one's."""
+
+    def __init__(self, decoders: Sequence[RowDecoder]) -> None:
+        self.decoders = decoders
+        self.rows_each = decoders[0].rows_each
+        self.joins = all(decoder.joins for decoder in decoders)
+
+    def enter(self, sources: Sequence[Sequence[int]]) -> None:
+        """See `RowDecoder.enter`."""
+        for decoder in self.decoders:
+            decoder.enter(sources)
+
+    def step(self, tokens: Tensor) -> DecoderStep:
+        """See `RowDecoder.step`; logarithms of probabilities are logits, too."""
+        logits, queries, _ = self.decoders[0].step(tokens)
+        others = [decoder.step(tokens).logits.to(logits.device) for decoder in self.decoders[1:]]
+        return DecoderStep(_log_mean([log_softmax(each.float()) for each in (logits, *others)]), queries)
+
+    def follow(self, parents: Tensor) -> None:
+        """See `RowDecoder.follow`."""
+        for decoder in self.decoders:
+            decoder.follow(parents)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """See `RowDecoder.keep`."""
+        for decoder in self.decoders:
+            decoder.keep(sentences)
 
 
 def _log_mean(log_probs: Sequence[Tensor]) -> Tensor:
@@ -109,17 +171,15 @@ class Follower:
         self.model = model
         self.inputs = model.decoding_state(sources)
         self.cache: Any = None
-        self.rows: dict[bytes, int] = {}  # the cache's row of each sentence and prefix
+        self.prefixes = PrefixRows()
 
     @torch.no_grad()
     def log_probs(self, step: Step) -> Tensor:
         """log p_MT of this model after each row's prefix, (rows, vocabulary) float32."""
         sentences, prefixes = step.sentences.to(self.model.device), step.prefixes.to(self.model.device)
-        history = torch.cat([sentences.unsqueeze(1), prefixes], dim=1).cpu().numpy()
+        parents = self.prefixes.parents(sentences, prefixes)
         if self.cache is not None:
-            # Beams were cut and copied: each row continues the row that had its prefix but for the last token.
-            parents = [self.rows[row[:-1].tobytes()] for row in history]
-            self.cache.reorder_cache(torch.tensor(parents, device=self.model.device))
-        logits, self.cache = self.model.next_logits(self.inputs, sentences, prefixes, self.cache)
-        self.rows = {row.tobytes(): number for number, row in enumerate(history)}
+            self.cache.reorder_cache(torch.from_numpy(parents).to(self.model.device))
+        tokens = prefixes if self.cache is None else prefixes[:, -1:]
+        logits, self.cache = self.model.next_logits(tuple(part[sentences] for part in self.inputs), tokens, self.cache)
         return torch.log_softmax(logits.float(), dim=-1)

@@ -1,22 +1,36 @@
-"""What all models have in common that are networks with generate()."""
+"""What all models have in common that are networks."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
-from knn_seq.models.base import Fingerprint, Hypothesis, Model, PairTokenizer, Scored, StepHook, TokenPair
+from knn_seq.models.base import (
+    Fingerprint,
+    Hypothesis,
+    Model,
+    PairTokenizer,
+    Scored,
+    StepHook,
+    TokenPair,
+    in_batches,
+)
 from knn_seq.models.batching import spans
 from knn_seq.models.decoding_hook import decoding_hook
 from knn_seq.models.fingerprint import weights_fingerprint
 from knn_seq.models.key_hook import KeyFound, KeyHook
 from knn_seq.models.log_probs import log_softmax
+from knn_seq.models.search import RowDecoder, SearchLoop, SearchPlan, search_plan
+from knn_seq.models.search.loop import OpenDecoder
+from knn_seq.models.search.network_decoder import NetworkDecoder
+from knn_seq.models.search.step_by_step import until_end
 from knn_seq.models.search_arguments import search_arguments
 from knn_seq.models.token_scores import TokenScores
 from knn_seq.settings import DecodingSettings, ModelSettings
@@ -65,22 +79,29 @@ class NetworkModel(Model):
         """See `Model.max_length`."""
 
     @abstractmethod
-    def decoding_state(self, sources: Sequence[Sequence[int]]) -> Any:
-        """What `next_logits` needs to know of a batch."""
+    def forced_tokens(self, source: Sequence[int]) -> Sequence[int]:
+        """What is there before the first step of a sentence."""
 
     @abstractmethod
-    def next_logits(self, state: Any, sentences: Tensor, prefixes: Tensor, cache: Any) -> tuple[Tensor, Any]:
+    def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
+        """What `next_logits` needs to know of a batch, a row a source."""
+
+    @abstractmethod
+    def next_logits(self, state: tuple[Tensor, ...], tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """One step outside generate().
 
         Args:
-            state: What `decoding_state` gave for the batch.
-            sentences: Each row's sentence in the batch, (rows,).
-            prefixes: The tokens generated so far, (rows, t).
+            state: What `decoding_state` gave, with the rows of these.
+            tokens: The tokens that were generated since the last step, (rows, n).
             cache: What the last step gave, its rows in the order of these; None at the first step.
 
         Returns:
-            The logits after each prefix, (rows, vocabulary), and the cache for the next step.
+            The logits after the last token, (rows, vocabulary), and the cache for the next step.
         """
+
+    def row_decoder(self, rows_each: int) -> RowDecoder:
+        """What computes the steps of a search, for so many rows of each sentence."""
+        return NetworkDecoder(self, rows_each)
 
     @torch.no_grad()
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:
@@ -108,8 +129,53 @@ class NetworkModel(Model):
         step_hook: StepHook | None = None,
     ) -> list[list[Hypothesis]]:
         """See `Model.generate`."""
+        found = dict(self.generate_stream(sources, decoding, step_hook, max(len(sources), 1)))
+        return [found[number] for number in range(len(sources))]
+
+    def generate_stream(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None = None,
+        batch_size: int = DecodingSettings.batch_size,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """See `Model.generate_stream`.  What our own search does not know is left to generate()."""
+        plans = self.search_plans(sources, decoding)
+        if plans is not None:
+            yield from search_all(self, self.row_decoder, sources, plans, step_hook, batch_size)
+        else:
+            yield from in_batches(partial(self._generate, decoding=decoding), sources, step_hook, batch_size)
+
+    def search_plans(
+        self, sources: Sequence[Sequence[int]], decoding: DecodingSettings | GenerationConfig
+    ) -> list[SearchPlan] | None:
+        """How our own search looks for the outputs of each source; None: it does not know how."""
+        if hasattr(self.network, "_reorder_cache") or getattr(self.network, "_is_stateful", False):
+            return None  # what it remembers between two steps is no cache that rows can be taken out of
+        plans: dict[int, SearchPlan | None] = {}
+        for source in sources:
+            forced = len(self.forced_tokens(source))
+            if forced not in plans:
+                arguments = {**vars(self.network.generation_config), **self._search_arguments(decoding, forced)}
+                plans[forced] = self._plan(arguments, _seed(decoding))
+        known = [plans[len(self.forced_tokens(source))] for source in sources]
+        return None if None in known else known  # type: ignore[return-value]
+
+    def _plan(self, arguments: dict[str, Any], seed: int | None) -> SearchPlan | None:
+        """The plan that says what arguments of generate() say, the model's own among them."""
+        return search_plan(arguments, seed)
+
+    def _generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None,
+    ) -> list[list[Hypothesis]]:
+        """With generate() of the network."""
         inputs = self._decoding_inputs(sources)
         arguments = self._search_arguments(decoding, self._forced_length(inputs))
+        if (seed := _seed(decoding)) is not None:
+            torch.manual_seed(seed)
         hypotheses = self._search(inputs, arguments, step_hook, len(sources))
         nbest = len(hypotheses) // len(sources)
         return [hypotheses[i : i + nbest] for i in range(0, len(hypotheses), nbest)]
@@ -157,12 +223,34 @@ class NetworkModel(Model):
         return next(iter(self.end_tokens), 0)
 
 
-def until_end(tokens: list[int], ends: Collection[int]) -> list[int]:
-    """The tokens to the first that ends an output, or all of them."""
-    for place, token in enumerate(tokens):
-        if token in ends:
-            return tokens[: place + 1]
-    return tokens
+def search_all(
+    model: NetworkModel,
+    open_decoder: OpenDecoder,
+    sources: Sequence[Sequence[int]],
+    plans: Sequence[SearchPlan],
+    step_hook: StepHook | None,
+    batch_size: int,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Search for the outputs of all sources.
+
+    Args:
+        model: Whose tokens they are.
+        open_decoder: Computes the steps.
+        sources: What the encoder reads, or the prompts.
+        plans: How each is searched.
+        step_hook: Called at every step.
+        batch_size: How many are under way at a time.
+    """
+    loop = SearchLoop(open_decoder, batch_size * max((plan.rows for plan in plans), default=1))
+    numbers = {}
+    for number, (source, plan) in enumerate(zip(sources, plans, strict=True)):
+        numbers[loop.add(source, model.forced_tokens(source), plan, step_hook, number)] = number
+    for found in loop.run():
+        yield numbers[found.ticket], found.hypotheses
+
+
+def _seed(decoding: DecodingSettings | GenerationConfig) -> int | None:
+    return decoding.seed if isinstance(decoding, DecodingSettings) and decoding.sample else None
 
 
 def _as_set(tokens: int | Iterable[int] | None) -> set[int]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from knn_seq.errors import InvalidSetting
 from knn_seq.settings import DecodingSettings
 
@@ -31,7 +29,7 @@ _OUR_OWN = ("output_scores", "output_logits", "output_attentions", "output_hidde
 
 
 def search_arguments(decoding: DecodingSettings | GenerationConfig, longest: int | None, forced: int) -> dict[str, Any]:
-    """The arguments of generate() that say how to search; a seed is set.
+    """The arguments of generate() that say how to search.
 
     Args:
         decoding: The settings.
@@ -70,8 +68,6 @@ def _from_settings(decoding: DecodingSettings) -> dict[str, Any]:
         "do_sample": decoding.sample,
     }
     if decoding.sample:
-        if decoding.seed is not None:
-            torch.manual_seed(decoding.seed)
         arguments |= {"temperature": decoding.sampling_temperature, "top_k": decoding.top_k, "top_p": decoding.top_p}
     elif decoding.beam_size > 1:
         arguments |= {"length_penalty": decoding.length_penalty, "early_stopping": False}

@@ -18,10 +18,11 @@ from knn_seq.models import Model
 from knn_seq.prune.base import PRUNING_METHODS, PruningMethod
 from knn_seq.prune.evidence import gather_evidence
 from knn_seq.prune.write import write_entries
+from knn_seq.runtime.clock import now
 from knn_seq.settings import BuildSettings
 from knn_seq.storage import Counts, DatastoreFolder, Manifest
 from knn_seq.storage.atomic import disk_errors, partial_of
-from knn_seq.storage.manifest import MANIFEST_NAME, STEPS, PruningInfo, StepInfo
+from knn_seq.storage.manifest import MANIFEST_NAME, STEPS, PruningInfo, SegmentInfo, StepInfo
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ def check_pruning(
         raise InvalidSetting(f"The share of the entries to keep must be above 0 and at most 1, not {keep:g}.")
     chosen = PRUNING_METHODS.get(method)(options)
     source.require_complete()
+    source.require_compacted("pruned")
     if Path(output).resolve() == source.path.resolve():
         raise InvalidSetting(f"{output} is the datastore to prune: choose another folder for the smaller one.")
     folder = DatastoreFolder(output)
@@ -124,6 +126,8 @@ def _prune(
     manifest.counts = Counts(
         sentences=source.manifest.counts.sentences, tokens=keep, rejected=source.manifest.counts.rejected
     )
+    [segment] = manifest.segments.values()
+    segment.sentences, segment.tokens = manifest.counts.sentences, keep
     for step in ("text", "keys"):
         manifest.steps[step] = StepInfo("done")
     folder.save(manifest)
@@ -161,6 +165,8 @@ def _open_manifest(folder: DatastoreFolder, source: DatastoreFolder, info: Pruni
         corpus=of_source.corpus,
         build=of_source.build,
         pruned=info,
+        segments={"1": SegmentInfo(date=now(), pruned=True)},
+        next_segment=2,
         steps={step: StepInfo("waiting") for step in STEPS},
     )
     folder.save(manifest)

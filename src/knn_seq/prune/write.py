@@ -35,11 +35,14 @@ def write_entries(
 
 def _copies(source: DatastoreFolder, folder: DatastoreFolder) -> dict[Path, Path]:
     """The files that are the same for both."""
-    targets = source.values_path if source.manifest.pruned is None else source.targets_path
+    before, after = source.base, folder.base
+    after.path.mkdir(parents=True, exist_ok=True)
     return {
-        targets: folder.targets_path,
-        source.sources_path: folder.sources_path,
-        source.text_path: folder.text_path,
+        before.targets_path if before.pruned else before.values_path: after.targets_path,
+        before.sources_path: after.sources_path,
+        before.text_path: after.text_path,
+        before.pairs_path: after.pairs_path,
+        **({before.raw_sentences_path: after.raw_sentences_path} if before.raw_sentences_path.exists() else {}),
     }
 
 
@@ -68,13 +71,13 @@ def _write_values(source: DatastoreFolder, folder: DatastoreFolder, selection: S
     offsets = source.values.offsets
     lengths = np.add.reduceat(np.append(selection.kept, False), offsets[:-1], dtype=np.int64)
     lengths[np.diff(offsets) == 0] = 0  # where a sentence has no entry, reduceat gives that of the next one
-    partial = partial_of(folder.values_path)
+    partial = partial_of(folder.base.values_path)
     kept = int(selection.kept.sum())
     create_flat(partial, {"items": ((kept,), np.int32), "offsets": ((len(offsets),), np.int64)})
     with FlatWriter(partial) as writer:
         writer.write("items", 0, source.values.items[selection.kept])
         writer.write("offsets", 0, np.concatenate([[0], np.cumsum(lengths)]))
-    publish(partial, folder.values_path)
+    publish(partial, folder.base.values_path)
 
 
 def _write_places(source: DatastoreFolder, folder: DatastoreFolder, selection: Selection) -> None:
@@ -84,19 +87,19 @@ def _write_places(source: DatastoreFolder, folder: DatastoreFolder, selection: S
     if counts is not None:
         columns["counts"] = counts[rows]
     shapes: dict[str, tuple[tuple[int, ...], DTypeLike]] = {name: ((len(rows),), np.int32) for name in columns}
-    partial = partial_of(folder.entries_path)
+    partial = partial_of(folder.base.entries_path)
     create_flat(partial, shapes)
     with FlatWriter(partial) as writer:
         for name, column in columns.items():
             writer.write(name, 0, column)
-    publish(partial, folder.entries_path)
+    publish(partial, folder.base.entries_path)
 
 
 def _write_keys(source: DatastoreFolder, folder: DatastoreFolder, rows: NDArray[np.int64], seconds: float) -> None:
     keys = source.keys
     assert folder.manifest.pruned is not None
     shape, identity = (len(rows), keys.shape[1]), {"pruned": folder.manifest.pruned.to_dict()}
-    writer, stored = KeyWriter.open_or_create(folder.keys_path, shape, keys.dtype, identity)
+    writer, stored = KeyWriter.open_or_create(folder.base.keys_path, shape, keys.dtype, identity)
     start, last = len(rows) if writer.finished else (stored or {"entries": 0})["entries"], time.monotonic()
     with writer, Progress("keys", len(rows), "key", start) as progress:
         for first in range(start, len(rows), COPIED):

@@ -31,6 +31,16 @@ class Retriever(ABC):
             settings: Whose `index` says which index is opened.
         """
 
+    def renewed(self, store: Any, model: Model, settings: SearchSettings) -> Retriever:
+        """The retriever for what is searched after it has changed; this one stays as it is.
+
+        Args:
+            store: A later generation of the datastore: what did not change need not be opened again.
+            model: The model.
+            settings: Those that it was opened with.
+        """
+        return self.open(store, model, settings)
+
     def prepare(self, sources: Sequence[Source], settings: SearchSettings) -> Any:
         """Whatever `retrieve` needs to know of a batch, made once before its first step.
 

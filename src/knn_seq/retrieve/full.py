@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from knn_seq.index import Neighbours, SearchIndex, open_index
+from knn_seq.index import Neighbours, SearchIndex
+from knn_seq.index.segmented import SegmentedIndex, open_segmented
 from knn_seq.models import Model
 from knn_seq.retrieve.base import RETRIEVERS, Retriever, require_datastore
 from knn_seq.settings import SearchSettings
@@ -19,19 +20,35 @@ class FullRetriever(Retriever):
     """Searches the complete datastore.
 
     Args:
-        index: The keys' index; its ids are entries.
+        index: The keys' index; its ids are entries.  A `SegmentedIndex` searches what was added later, too.
         values: The target token of each entry, (entries,) int32.
         counts: How many entries each stands for, (entries,); None: itself alone.
     """
 
-    def __init__(self, index: SearchIndex, values: NDArray[np.int32], counts: NDArray[np.int32] | None = None) -> None:
+    def __init__(
+        self,
+        index: SearchIndex | SegmentedIndex,
+        values: NDArray[np.int32],
+        counts: NDArray[np.int32] | None = None,
+    ) -> None:
         self.index, self.values, self.counts = index, values, counts
 
     @classmethod
     def open(cls, store: DatastoreFolder, model: Model, settings: SearchSettings) -> FullRetriever:
         """With the index that the settings name, or the datastore's default one."""
         require_datastore(store, "full")
-        return cls(open_index(store, settings.index), store.values.items, store.counts)
+        return store.open_named(lambda: cls._of(store, settings))
+
+    @classmethod
+    def _of(
+        cls, store: DatastoreFolder, settings: SearchSettings, before: SegmentedIndex | None = None
+    ) -> FullRetriever:
+        return cls(open_segmented(store, settings.index, before), store.values.items, store.counts)
+
+    def renewed(self, store: DatastoreFolder, model: Model, settings: SearchSettings) -> FullRetriever:
+        """See `Retriever.renewed`."""
+        before = self.index if isinstance(self.index, SegmentedIndex) else None
+        return store.open_named(lambda: self._of(store, settings, before))
 
     def retrieve(
         self, queries: Tensor, sentences: Tensor, settings: SearchSettings, prepared: Any = None

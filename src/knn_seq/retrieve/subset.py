@@ -50,6 +50,11 @@ class SubsetRetriever(Retriever):
         device = getattr(model, "device", "cpu")
         return cls(open_sentences(store, model), SubsetIndex.open(store), device, store.counts)
 
+    def renewed(self, store: DatastoreFolder, model: Model, settings: SearchSettings) -> SubsetRetriever:
+        """See `Retriever.renewed`."""
+        sentences = open_sentences(store, model, self.sentences)
+        return type(self)(sentences, SubsetIndex.open(store), self.device, store.counts)
+
     def prepare(self, sources: Sequence[Source], settings: SearchSettings) -> Subsets:
         """The subset of each sentence."""
         wanted = min(settings.subset_size or SUBSET_SIZE, len(self.index.values))

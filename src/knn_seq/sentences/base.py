@@ -43,7 +43,7 @@ def absolute_spec(spec: str) -> str:
     return f"{name}:{os.path.abspath(path)}{behind}" if path else spec
 
 
-def sentence_search(spec: str, model: Model) -> Any:
-    """The sentence search that a user names: NAME or NAME:OPTION."""
+def sentence_search(spec: str, model: Model | None) -> Any:
+    """The sentence search that a user names: NAME or NAME:OPTION; without a model it encodes nothing."""
     name, _, option = spec.partition(":")
-    return SENTENCES.get(name.replace("-", "_"))(option, model)
+    return SENTENCES.get(name.replace("-", "_"))(option, model)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from knn_seq.errors import DamagedFile, MissingLibrary
 from knn_seq.models import Model, Source
 from knn_seq.sentences.base import SENTENCES
-from knn_seq.sentences.lexical import LexicalSearch
+from knn_seq.sentences.lexical import LexicalSearch, WordScores
 from knn_seq.sentences.words import words
 
 NO_WORDS = {"": 0}  # the vocabulary of sentences without words: no text has this one
@@ -65,6 +65,13 @@ class TfidfSearch(LexicalSearch):
             raise DamagedFile(
                 f"There is no complete TF-IDF index in {folder}: build the sentence search again."
             ) from error
+
+    def score_others(self, texts: Sequence[str]) -> WordScores:
+        """See `LexicalSearch.score_others`; words that none of the learned sentences has do not count."""
+        others = TfidfSearch(self.option, self.model)
+        others._vectorizer = self._vectorizer
+        others._postings = self._vectorizer.transform(list(texts)).T.tocsr()
+        return others
 
     def scores(self, text: str) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """See `LexicalSearch.scores`."""

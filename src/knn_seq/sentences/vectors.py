@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from knn_seq.index import SearchIndex
+from knn_seq.index.segmented import SegmentedIndex
 from knn_seq.models import Model, Source
 from knn_seq.sentences.base import SentenceSearch
 from knn_seq.sentences.whitening import Whitening
@@ -27,7 +28,7 @@ class VectorSearch(SentenceSearch):
     whitens: ClassVar[bool] = True  # False: the vectors were made to be compared as they are
     # Both of all sentences of a datastore, set when it is opened.
     whitening: Whitening
-    index: SearchIndex  # by l2, of the transformed vectors
+    index: SearchIndex | SegmentedIndex  # by l2, of the transformed vectors
 
     def __init__(self, option: str, model: Model) -> None:
         name, _, last = option.rpartition(":")

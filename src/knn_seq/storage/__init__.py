@@ -4,7 +4,9 @@ from knn_seq.storage.folder import DatastoreFolder
 from knn_seq.storage.keys import KeyWriter, open_keys
 from knn_seq.storage.lock import FolderLock
 from knn_seq.storage.manifest import CombinerInfo, Counts, IndexInfo, KeyInfo, Manifest, ModelInfo, SubsetInfo
+from knn_seq.storage.pairs import PairInfo
 from knn_seq.storage.ragged import Ragged, RaggedWriter
+from knn_seq.storage.segment import Segment
 from knn_seq.storage.text import TextFile, TextWriter
 
 __all__ = [
@@ -17,8 +19,10 @@ __all__ = [
     "KeyWriter",
     "Manifest",
     "ModelInfo",
+    "PairInfo",
     "Ragged",
     "RaggedWriter",
+    "Segment",
     "SubsetInfo",
     "TextFile",
     "TextWriter",

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,8 +34,7 @@ def publish(partial: Path, final: Path) -> None:
 
 
 def publish_folder(partial: Path, final: Path) -> None:
-    """Give a written folder its final name, which must be free; the two lie on one disk."""
-    sync_folder(partial)
+    """Give a folder, all of which is on the disk, its final name, which must be free; the two lie on one disk."""
     with disk_errors(final):
         os.rename(partial, final)
         _fsync(final.parent)
@@ -100,10 +100,33 @@ def disk_full(error: Exception, path: Path | None = None) -> DiskFull | None:
     )
 
 
+@contextmanager
+def unsynced() -> Iterator[None]:
+    """Bring nothing to the disk in this thread: for files that `publish_folder` syncs, or that are made again."""
+    before, _state.unsynced = _unsynced(), True
+    try:
+        yield
+    finally:
+        _state.unsynced = before
+
+
+def sync_file(handle: int) -> None:
+    """Return when all of an open file is on the disk, except in `unsynced`."""
+    if not _unsynced():
+        os.fsync(handle)
+
+
+_state = threading.local()
+
+
+def _unsynced() -> bool:
+    return bool(getattr(_state, "unsynced", False))
+
+
 def _fsync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        sync_file(handle)
     finally:
         os.close(handle)
 

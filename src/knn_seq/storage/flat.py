@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from knn_seq.errors import DamagedFile, NotFound
 from knn_seq.runtime.memory import MemoryNeed, require_memory
-from knn_seq.storage.atomic import disk_errors
+from knn_seq.storage.atomic import disk_errors, sync_file
 
 ALIGNMENT = 64  # bytes: a cache line
+READ_BYTES = 1 << 16  # up to here a dataset is read: a map would keep its file open, and many small ones are too many
 
 
 class Extent(NamedTuple):
@@ -119,7 +120,7 @@ class FlatWriter:
     def sync(self) -> None:
         """Return when all that was written is on the disk."""
         with disk_errors(self.path):
-            os.fsync(self._handle)
+            sync_file(self._handle)
 
     def close(self) -> None:
         """Close the file."""
@@ -155,6 +156,11 @@ def _reserve(handle: int, size: int) -> None:
 def _map(path: Path, extent: Extent) -> NDArray[Any]:
     if not math.prod(extent.shape):
         return np.empty(extent.shape, extent.dtype)
+    if extent.end - extent.offset <= READ_BYTES:
+        with open(path, "rb") as file:
+            rows = np.fromfile(file, extent.dtype, math.prod(extent.shape), offset=extent.offset).reshape(extent.shape)
+        rows.flags.writeable = False
+        return rows
     require_memory(MemoryNeed(0, extent.row_bytes * extent.shape[0]), f"The file {path}")
     # A plain array over the map: every slice of np.memmap itself pays for its attributes.
     return np.asarray(np.memmap(path, extent.dtype, "r", extent.offset, extent.shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -13,10 +14,10 @@ from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 from knn_seq.settings import BuildSettings, DistanceMetric, SearchOptions, SearchSettings, override
 from knn_seq.storage.atomic import read_json, write_json
 from knn_seq.storage.record import Record, require_plain, shown
-from knn_seq.storage.replacement import is_part_folder
+from knn_seq.storage.replacement import SEGMENTS, is_part_folder
 
 MANIFEST_NAME = "datastore.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 STEPS = ("text", "keys", "index", "defaults", "combiner")  # of a build, in their order
 LONGEST_NAME = 200  # bytes of the name of an index, a folder: file systems allow 255, and its build's name is longer
 LONGEST_VERSION = 10  # bytes behind that name, such as .2
@@ -76,6 +77,7 @@ class BuildInfo(Record):
     calibration_sentences: int = BuildSettings.calibration_sentences
     combiner: str = BuildSettings.combiner
     general: str | None = BuildSettings.general
+    auto_compact: float = BuildSettings.auto_compact
 
     def check(self, at: str) -> None:
         """See `Record.check`."""
@@ -93,8 +95,33 @@ class Counts(Record):
 
 
 @dataclass
+class SegmentInfo(Record):
+    """Sentence pairs that were added together, or folded into one segment later."""
+
+    sentences: int = 0
+    tokens: int = 0  # entries
+    date: str = ""  # when it was made
+    pruned: bool = False  # not every token of every target is an entry
+    indexes: dict[str, str] = field(default_factory=dict)  # of its own keys: their types by distance metric
+
+
+@dataclass
+class DeletionInfo(Record):
+    """The sentence pairs that are deleted and still on the disk."""
+
+    file: str  # in the folder of deletions
+    sentences: int = 0
+    tokens: int = 0  # entries
+
+    def check(self, at: str) -> None:
+        """See `Record.check`."""
+        if not is_file_name(self.file):
+            raise ValueError(f"'{at}.file' is {shown(self.file)}, which cannot be the name of a file")
+
+
+@dataclass
 class IndexInfo(Record):
-    """An index of the keys."""
+    """An index of the keys of the first segment."""
 
     type: str  # its name in the registry
     metric: DistanceMetric
@@ -160,6 +187,7 @@ class CombinerInfo(Record):
     log_likelihoods: dict[str, float] = field(default_factory=dict)  # of a held-out token: the model's, and others'
     skip_file: str | None = None  # the weights of what skips searches, beside its own
     skip_saves: float = 0.0  # the share of searches
+    changes: int = 0  # the manifest's, when it was trained
 
     def check(self, at: str) -> None:
         """See `Record.check`."""
@@ -203,6 +231,12 @@ class Manifest(Record):
     corpus: CorpusInfo
     build: BuildInfo
     counts: Counts = field(default_factory=Counts)
+    segments: dict[str, SegmentInfo] = field(default_factory=dict)  # by the names of their folders, in their order
+    next_segment: int = 1  # the name of the next one: no name is used twice
+    deleted: DeletionInfo | None = None  # None: nothing is
+    generation: int = 1  # counts each change of what is in the datastore
+    added: int = 0  # sentence pairs, since it was built
+    removed: int = 0
     indexes: dict[str, IndexInfo] = field(default_factory=dict)
     default_index: str | None = None
     combiners: dict[str, CombinerInfo] = field(default_factory=dict)  # by what they are for: "full/learned"
@@ -262,6 +296,11 @@ class Manifest(Record):
         for step in STEPS:
             if step not in self.steps:
                 raise ValueError(f"'steps.{step}' is missing")
+        if not self.segments:
+            raise ValueError("'segments' is empty")
+        for name in self.segments:
+            if not re.fullmatch("[1-9][0-9]{0,14}", name) or int(name) >= self.next_segment:
+                raise ValueError(f"'segments' has {name!r}, which cannot be the name of one")
         for name in self.indexes:
             if not is_file_name(name):
                 raise ValueError(f"'indexes' has {name!r}, which cannot be the name of a folder")
@@ -276,6 +315,7 @@ class Manifest(Record):
     def folders(self) -> set[str]:
         """The folders in use that are replaced, in the datastore's."""
         named = {index.folder for index in self.indexes.values()}
+        named.update(f"{SEGMENTS}/{name}" for name in self.segments)
         if self.subset:
             parts = (self.subset.codes_folder, self.subset.vectors_folder, self.subset.sentence_index.folder)
             named.update(folder for folder in parts if folder is not None)
@@ -292,6 +332,16 @@ class Manifest(Record):
             return self.subset.metric
         found = self.indexes.get(index or self.default_index or "")
         return self.build.distance_metric if found is None else found.metric
+
+    @property
+    def changes(self) -> int:
+        """Sentence pairs that were added or deleted since the datastore was built."""
+        return self.added + self.removed
+
+    @property
+    def compacted(self) -> bool:
+        """Whether there is one segment, and nothing in it is deleted."""
+        return len(self.segments) == 1 and self.deleted is None
 
     def unfinished_step(self) -> str | None:
         """The first step of the build that is not done; None if all are."""

@@ -6,14 +6,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from knn_seq.errors import DamagedFile
-from knn_seq.storage.atomic import PARTIAL, disk_errors, partial_of, publish
+from knn_seq.storage.atomic import PARTIAL, disk_errors, partial_of, publish, sync_file
 from knn_seq.storage.flat import FlatWriter, create_flat, open_flat, read_extents
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 BUFFER_BYTES = 1 << 20
 COPY_ITEMS = 1 << 20
@@ -33,11 +36,18 @@ class Ragged(Sequence[NDArray[Any]]):
     @classmethod
     def open(cls, path: Path, name: str = "") -> Ragged:
         """The array of that name in a file, memory-mapped."""
-        arrays = open_flat(path)
-        items, offsets = arrays.get(_dataset(name, "items")), arrays.get(_dataset(name, "offsets"))
-        if items is None or offsets is None or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(items):
-            raise DamagedFile(f"{path} is damaged: its offsets do not fit its items.")
-        return cls(items, offsets)
+        return cls.open_all(path, (name,))[name]
+
+    @classmethod
+    def open_all(cls, path: Path, names: Sequence[str]) -> dict[str, Ragged]:
+        """The arrays of these names in a file, memory-mapped."""
+        arrays, opened = open_flat(path), {}
+        for name in names:
+            items, offsets = arrays.get(_dataset(name, "items")), arrays.get(_dataset(name, "offsets"))
+            if items is None or offsets is None or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(items):
+                raise DamagedFile(f"{path} is damaged: its offsets do not fit its items.")
+            opened[name] = cls(items, offsets)
+        return opened
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -56,6 +66,16 @@ class Ragged(Sequence[NDArray[Any]]):
     def row_of(self, items: ArrayLike) -> NDArray[np.int64]:
         """For each place among the items the sequence that it lies in, same shape int64; -1 stays -1."""
         return np.searchsorted(self.offsets, np.asarray(items, np.int64), side="right") - 1
+
+    def places_in_rows(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each place among the items the place in its sequence."""
+        return items - self.offsets[self.row_of(items)]
+
+    def places_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places of all items of some sequences, (n,), sequence by sequence."""
+        starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
+        before = np.cumsum(lengths) - lengths
+        return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
 class RaggedWriter:
@@ -114,7 +134,7 @@ class RaggedWriter:
             file.close()
         self._files.clear()
 
-    def __enter__(self) -> RaggedWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -182,7 +202,7 @@ class _AppendFile:
     def sync(self) -> None:
         self._flush()
         with disk_errors(self.path):
-            os.fsync(self._handle)
+            sync_file(self._handle)
 
     def close(self) -> None:
         os.close(self._handle)

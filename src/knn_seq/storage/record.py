@@ -42,7 +42,8 @@ class Record:
         """
         if not isinstance(data, dict):
             raise _fault(data, at, "an object")
-        hints, known = get_type_hints(cls), {}
+        hints: dict[str, Any] = _hints(cls)
+        known = {}
         for entry in fields(cls):
             if entry.name in data and entry.name != "extra":
                 known[entry.name] = _read(data[entry.name], hints[entry.name], _below(at, entry.name))
@@ -60,6 +61,16 @@ class Record:
         """The JSON object of it."""
         data = {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self) if entry.name != "extra"}
         return data | self.extra
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    """Those of a class; to read them takes longer than to read a manifest by them."""
+    if kind not in _known_hints:
+        _known_hints[kind] = get_type_hints(kind)
+    return _known_hints[kind]
+
+
+_known_hints: dict[Any, dict[str, Any]] = {}
 
 
 def require_plain(value: Any, at: str = "", depth: int = 0) -> None:
@@ -112,7 +123,7 @@ def _converted(value: Any, kind: Any, at: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Record):
         return kind.from_dict(value, at)
     if is_typeddict(kind):
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         return {name: _read(item, hints.get(name, Any), _below(at, name)) for name, item in value.items()}
     if get_origin(kind) in (dict, Mapping):
         return {name: _read(item, get_args(kind)[1], _below(at, name)) for name, item in value.items()}

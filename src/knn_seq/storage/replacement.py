@@ -19,6 +19,7 @@ from knn_seq.storage.atomic import disk_errors, publish_folder, read_json, sync_
 
 IDENTITY = "identity.json"  # what a folder was made from; written last
 PUBLISHED = "published.json"  # the name that was given to the folder
+SEGMENTS = "segments"  # the folder of the datastore's segments
 SUBSET_PARTS = ("codes", "vectors", "sentences")  # folders of their own, beside index/NAME
 _VERSION = re.compile(r"\.[1-9][0-9]{0,8}")  # behind a name, from the second folder on
 
@@ -31,10 +32,13 @@ class Replacement:
         name: What the folder is called, from there: "index/default" or "codes".
         identity: What it is made from: what a killed process has made from something else is not used.
         in_use: The folder that the manifest names now; None: there is none.
+        final: What it is called when it is published; None: the name, with a number behind if it is taken.
     """
 
-    def __init__(self, store: Path, name: str, identity: Mapping[str, Any], in_use: str | None) -> None:
-        self.store, self.name, self.in_use = store.absolute(), name, in_use
+    def __init__(
+        self, store: Path, name: str, identity: Mapping[str, Any], in_use: str | None, final: str | None = None
+    ) -> None:
+        self.store, self.name, self.in_use, self.final = store.absolute(), name, in_use, final
         self.identity = dict(identity)
         self.work = work_folder(self.store, name)  # all that is needed to resume
         self.new = self.work / "new"  # what is published
@@ -65,7 +69,7 @@ class Replacement:
 
     def publish(self) -> str:
         """Give the new folder its name, and return it for the manifest; it is in use when that is saved."""
-        folder = self._free_name()
+        folder = self.final or self._free_name()
         if not self.complete:
             sync_folder(self.new)
             write_json(self.new / IDENTITY, self.identity)
@@ -94,7 +98,7 @@ def delete_unnamed(store: Path, named: Collection[str], discard: Callable[[Path]
         discard: Deletes a folder.
     """
     folders = {str(path.relative_to(store)): path for path in _replaceable_folders(store)}
-    for work in [*store.glob(".*.building"), *store.glob("index/.*.building")]:
+    for work in [path for parent in ("", "index/", f"{SEGMENTS}/") for path in store.glob(f"{parent}.*.building")]:
         published = _mark(work / PUBLISHED).get("folder")
         if published in named or not (work / IDENTITY).exists():
             discard_work(work, discard)
@@ -133,6 +137,7 @@ def _mark(path: Path) -> dict[str, Any]:
 
 
 def _replaceable_folders(store: Path) -> Iterator[Path]:
-    yield from (path for path in store.glob("index/*") if path.is_dir() and not path.name.startswith("."))
+    for parent in ("index", SEGMENTS):
+        yield from (path for path in store.glob(f"{parent}/*") if path.is_dir() and not path.name.startswith("."))
     for part in SUBSET_PARTS:
         yield from (path for path in store.glob(f"{part}*") if path.is_dir() and is_part_folder(path.name, part))

@@ -19,7 +19,7 @@ class TextFile(Sequence[tuple[str, str]]):
     """The text of sentence pairs on disk: texts[i] is (source, target)."""
 
     def __init__(self, path: Path) -> None:
-        self._sources, self._targets = Ragged.open(path, "source"), Ragged.open(path, "target")
+        self._sources, self._targets = Ragged.open_all(path, ("source", "target")).values()
         if len(self._sources) != len(self._targets):
             raise DamagedFile(f"{path} is damaged: it has {len(self._sources)} sources, {len(self._targets)} targets.")
 

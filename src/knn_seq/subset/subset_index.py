@@ -42,7 +42,9 @@ class SubsetIndex:
         metric: "l2", "ip" or "cosine".
         recipe: The codes, see `KeyCodec`; with `Refine(keys)` behind it what they find is ranked by the keys.
         codec: The trained codec, unless the recipe is "Flat".
-        codes: (entries, bytes), unless the recipe is "Flat".
+        codes: (entries, bytes), of the first entries, unless the recipe is "Flat": later ones are compared by their
+            keys.
+        coded_keys: The keys that have codes; None: all.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class SubsetIndex:
         recipe: str = EXACT,
         codec: KeyCodec | None = None,
         codes: NDArray[np.uint8] | None = None,
+        coded_keys: NDArray[Any] | None = None,
     ) -> None:
         self.keys, self.values, self.metric = keys, values, metric
+        self.coded_keys = keys if coded_keys is None else coded_keys
         self.codec, self.codes = codec, codes
         self.by_keys = codec is None or recipe.endswith(REFINE_KEYS)
 
@@ -69,13 +73,14 @@ class SubsetIndex:
         recipe, metric = prepared.codes, prepared.metric
         if recipe == EXACT:
             return cls(store.keys, store.values, metric)
-        codec = KeyCodec(store.keys.shape[1], metric, recipe.removesuffix(REFINE_KEYS))
+        coded = store.base.keys
+        codec = KeyCodec(coded.shape[1], metric, recipe.removesuffix(REFINE_KEYS))
         codec.load(store.codec_path)
-        if store.codes.shape != (len(store.keys), codec.bytes):
+        if store.codes.shape != (len(coded), codec.bytes):
             raise DamagedFile(
                 f"{store.codes_path} does not fit the datastore's keys: prepare it again (--sentence-search)."
             )
-        return cls(store.keys, store.values, metric, recipe, codec, store.codes)
+        return cls(store.keys, store.values, metric, recipe, codec, store.codes, coded)
 
     def subsets(
         self, sentences: NDArray[np.int64], device: torch.device | str = "cpu", factor: int | None = None
@@ -89,25 +94,43 @@ class SubsetIndex:
             factor: How many times k candidates are ranked; None: 4, for wide keys 2.
         """
         entries = [self._entries(row) for row in sentences]
-        if self.codec is not None and self.codes is not None and torch.device(device).type == "cpu":
-            keys = self.keys if self.by_keys else None
+        codes = self.codes
+        if codes is None or all(not len(chosen) or chosen[-1] < len(codes) for chosen in entries):
+            return self._subsets(entries, torch.device(device), factor)
+        coded = self._subsets([chosen[chosen < len(codes)] for chosen in entries], torch.device(device), factor)
+        others = TorchSubsets(self, [chosen[chosen >= len(codes)] for chosen in entries], torch.device(device), True)
+        return MergedSubsets(coded, others)
+
+    def _subsets(self, entries: list[NDArray[np.int64]], device: torch.device, factor: int | None) -> Subsets:
+        if self.codec is not None and self.codes is not None and device.type == "cpu":
+            keys = self.coded_keys if self.by_keys else None
             factor = factor or (REFINE_FACTOR if self.keys.shape[1] <= WIDE else WIDE_FACTOR)
             return FaissSubsets(self.codec, self.codes, keys, entries, self.values.items, factor)
-        return TorchSubsets(self, entries, torch.device(device))
+        return TorchSubsets(self, entries, device)
 
     def _entries(self, sentences: NDArray[np.int64]) -> NDArray[np.int64]:
         """All entries of some sentences, (n,), sentence by sentence: those of one lie together."""
-        chosen = np.unique(sentences[sentences >= 0])
-        starts, lengths = self.values.offsets[chosen], self.values.offsets[chosen + 1] - self.values.offsets[chosen]
-        before = np.cumsum(lengths) - lengths
-        return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+        return self.values.places_of(np.unique(sentences[sentences >= 0]))
+
+
+class MergedSubsets:
+    """Subsets of which some entries are searched by their codes and others by their keys."""
+
+    def __init__(self, coded: Subsets, others: Subsets) -> None:
+        self.coded, self.others = coded, others
+
+    def search(self, queries: Tensor, sentences: Tensor, k: int) -> Neighbours:
+        """See `Subsets.search`."""
+        return self.coded.search(queries, sentences, k).merged(self.others.search(queries, sentences, k))
 
 
 class TorchSubsets:
     """The subsets of a batch on any device of torch: keys, or what their codes stand for, and one product a step."""
 
-    def __init__(self, index: SubsetIndex, entries: list[NDArray[np.int64]], device: torch.device) -> None:
-        self.codec = None if index.by_keys else index.codec
+    def __init__(
+        self, index: SubsetIndex, entries: list[NDArray[np.int64]], device: torch.device, by_keys: bool = False
+    ) -> None:
+        self.codec = None if by_keys or index.by_keys else index.codec
         parts = []
         for chosen in entries:
             if self.codec is not None and index.codes is not None:

@@ -130,6 +130,8 @@ def far_queries(predictions: Predictions, store: DatastoreFolder, metric: str, s
     for number, size in enumerate(FAR_SAMPLES):
         rows = torch.arange(number, len(predictions), len(FAR_SAMPLES))
         entries = np.sort(random.permutation(len(store))[:size])
+        if store.deleted_entries is not None:
+            entries = entries[~store.deleted_entries[entries]]
         distances, places = exact_search(store.keys[entries], queries[rows].float(), k, metric)
         found = places >= 0
         ids = torch.from_numpy(entries)[places.clamp(min=0)].masked_fill(~found, -1)
@@ -140,7 +142,9 @@ def far_queries(predictions: Predictions, store: DatastoreFolder, metric: str, s
         likely = (values == few.choices.unsqueeze(1)) * few.choice_log_probs.unsqueeze(1)
         unlikely = (values != few.choices.unsqueeze(1)) * _usual_log_prob(few)
         inputs = CombinerInputs(few.inputs.queries, neighbours, likely + unlikely, few.inputs.best_log_probs)
-        parts.append(replace(few, inputs=inputs, targets=few.choices, log_probs=few.choice_log_probs))
+        # Nothing stands before them any more.
+        first = torch.zeros_like(few.positions)
+        parts.append(replace(few, inputs=inputs, targets=few.choices, log_probs=few.choice_log_probs, positions=first))
     return Predictions.join(parts)
 
 

@@ -36,7 +36,7 @@ class Training:
     seed: int
     seconds: float  # of training, without the search
     log_likelihoods: dict[str, float]  # of a held-out token: of the model alone, with `fixed`, with this combiner
-    skip: TrainedSkip
+    skip: TrainedSkip | None  # what skips searches; a translation memory has nothing of the kind
     fixed: dict[str, Any]  # the settings of `fixed` under which held-out tokens are most likely
 
     @property

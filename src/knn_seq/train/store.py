@@ -32,7 +32,7 @@ def store_combiner(store: DatastoreFolder, training: Training, as_default: bool)
 
 def add_combiner(store: DatastoreFolder, manifest: Manifest, training: Training, as_default: bool) -> None:
     """Write the weights of a trained combiner and list it in a manifest, which the caller saves."""
-    settings, combiner = training.settings, training.combiner
+    settings, combiner, skip = training.settings, training.combiner, training.skip
     folder = store.combiners_path
     folder.mkdir(exist_ok=True)
     manifest.combiners[settings_name(settings)] = CombinerInfo(
@@ -44,8 +44,9 @@ def add_combiner(store: DatastoreFolder, manifest: Manifest, training: Training,
         general_sentences=training.general_sentences,
         seed=training.seed,
         log_likelihoods={name: round(value, 4) for name, value in training.log_likelihoods.items()},
-        skip_file=_written(folder / f"{settings.combiner}-skip", training.skip.network.save),
-        skip_saves=round(training.skip.saved, 4),
+        skip_file=None if skip is None else _written(folder / f"{settings.combiner}-skip", skip.network.save),
+        skip_saves=0.0 if skip is None else round(skip.saved, 4),
+        changes=manifest.changes,
     )
     chosen = cast(StoredSettings, {**with_value(settings), **_median(manifest)})
     manifest.tuned[settings_name(settings)] = chosen

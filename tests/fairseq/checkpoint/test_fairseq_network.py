@@ -130,10 +130,10 @@ def test_a_prefix_of_several_tokens_and_a_cache_that_is_reordered(variant, loade
     follower = Follower(model, SOURCES)
     state, rows = follower.inputs, torch.tensor([2, 0, 0])
     prefixes = torch.tensor([[9, 38], [5, 6], [7, 8]])
-    logits, cache = model.next_logits(state, torch.tensor([0, 1, 2]), prefixes, None)
+    logits, cache = model.next_logits(state, prefixes, None)
     cache.reorder_cache(rows)
     longer = torch.cat([prefixes[rows], torch.tensor([[4], [11], [12]])], dim=1)
-    logits, _ = model.next_logits(state, rows, longer, cache)
+    logits, _ = model.next_logits(tuple(part[rows] for part in state), longer[:, -1:], cache)
     for row, sentence in enumerate(rows.tolist()):
         wanted = reference.log_probs(SOURCES[sentence], [EOS, *longer[row].tolist()])[-1]
         torch.testing.assert_close(torch.log_softmax(logits[row].double(), -1), wanted, atol=1e-5, rtol=1e-5)

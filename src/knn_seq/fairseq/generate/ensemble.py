@@ -70,6 +70,7 @@ class KnnEnsemble(EnsembleModelWithAlignment):  # type: ignore[misc]
         sources = [Source(self.text(sentence), sentence) for sentence in tokens]
         for decoder, its_own in zip(self.decoders, encoded[:: self.size], strict=True):
             _network(decoder).remember(tokens, its_own)
+            decoder.refresh()
         hooks = [
             decoder.batch(sources, settings) for decoder, settings in zip(self.decoders, self.settings, strict=True)
         ]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.parallel import FaissResult
+from knn_seq.storage.concatenated import ConcatenatedRows
 
 TABLE_BYTES = 512 << 10  # of the keys that are compared at a time: they are to stay in the cache of a core
 OFFSET_MASK = 0xFFFFFFFF  # the bits of a place in a list, where faiss tells list and place instead of an id
@@ -38,6 +39,11 @@ def _codes_at(address: int, size: int) -> Any:
     return faiss.MaybeOwnedVectorUInt8.create_view(faiss.cast_integer_to_uint8_ptr(address), size, nobody)
 
 
+def _as_one(keys: NDArray[Any]) -> NDArray[Any]:
+    """Keys, (entries, dimension), as one item each, (entries,): copied faster than as many numbers."""
+    return keys.view(f"V{keys.strides[0]}")[:, 0]
+
+
 class KeyRanker:
     """Ranks candidates by their keys, with the very distances that faiss would find among these.
 
@@ -49,18 +55,25 @@ class KeyRanker:
         inner_product: The nearest is the one with the largest inner product, not the smallest distance.
     """
 
-    def __init__(self, keys: NDArray[Any], inner_product: bool) -> None:
+    def __init__(self, keys: NDArray[Any] | ConcatenatedRows, inner_product: bool) -> None:
         self.keys, self.inner_product = keys, inner_product
-        self._rows = keys.view(f"V{keys.strides[0]}")[:, 0]
+        self._rows: Any = keys.map(_as_one) if isinstance(keys, ConcatenatedRows) else _as_one(keys)
         self._free: list[_Table] = []  # as many as there ever were threads at a time
 
-    def rank(self, queries: NDArray[np.float32], candidates: NDArray[np.int64], k: int) -> FaissResult:
+    def rank(
+        self,
+        queries: NDArray[np.float32],
+        candidates: NDArray[np.int64],
+        k: int,
+        deleted: NDArray[np.bool_] | None = None,
+    ) -> FaissResult:
         """Squared distances, or inner products, and ids of the k nearest, (queries, k), nearest first.
 
         Args:
             queries: (n, dimension)
             candidates: (n, c), ids, at least k of them; -1 is none, and comes last.
             k: How many.
+            deleted: Whether the entry of each id does not count, (entries,).
         """
         table = None
         with suppress(IndexError):  # another thread may be faster
@@ -68,6 +81,9 @@ class KeyRanker:
         if table is None or table.width != candidates.shape[1]:
             table = _Table(self.keys, candidates.shape[1], self.inner_product)
         missing = candidates < 0 if candidates[:, -1].min() < 0 else None
+        if deleted is not None and (gone := deleted[candidates]).any():
+            missing = gone if missing is None else gone | missing
+            candidates = np.where(missing, -1, candidates)
         distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
         for start in range(0, len(queries), table.queries):
             some = slice(start, start + table.queries)
@@ -93,7 +109,7 @@ class _Table:
         inner_product: As for `KeyRanker`.
     """
 
-    def __init__(self, keys: NDArray[Any], width: int, inner_product: bool) -> None:
+    def __init__(self, keys: NDArray[Any] | ConcatenatedRows, width: int, inner_product: bool) -> None:
         dimension, size = keys.shape[1], keys.shape[1] * keys.dtype.itemsize
         self.width, self.inner_product = width, inner_product
         self.queries = max(TABLE_BYTES // (width * size), 1)

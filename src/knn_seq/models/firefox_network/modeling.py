@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from knn_seq.models.firefox_network.layers import Decoder, Encoder, EncoderOutput, FirefoxCache, OutputProjection
-from knn_seq.models.firefox_network.search import SearchOutput, beam_search, greedy, sampler, step_by_step
+from knn_seq.models.firefox_network.layers import Decoder, Encoder, FirefoxCache, OutputProjection
 from knn_seq.models.firefox_network.sizes import FirefoxSizes
 
 
@@ -56,7 +54,7 @@ class FirefoxParts(nn.Module):
 
 
 class FirefoxNetwork(FirefoxParts):
-    """A Firefox translation model that searches by itself.
+    """A Firefox translation model without Transformers.
 
     It is called as a network of Transformers is: the same names of arguments, and the same results.
 
@@ -105,87 +103,3 @@ class FirefoxNetwork(FirefoxParts):
         """
         encoded = self.encoder(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs
         return self._translate(encoded[0], attention_mask, decoder_input_ids, past_key_values, use_cache)
-
-    def prepare_inputs_for_generation(
-        self, input_ids: Tensor, past_key_values: FirefoxCache | None = None, **others: Any
-    ) -> dict[str, Any]:
-        """The arguments of one step: of prefixes, (rows, t), that are in the cache only the last token is read."""
-        tokens = input_ids if past_key_values is None else input_ids[:, -1:]
-        return {"decoder_input_ids": tokens, "past_key_values": past_key_values, "use_cache": True, **others}
-
-    @torch.no_grad()
-    def generate(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        encoder_outputs: tuple[Tensor, ...] | None = None,
-        *,
-        max_new_tokens: int,
-        num_beams: int = 1,
-        num_return_sequences: int = 1,
-        do_sample: bool = False,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        length_penalty: float = 1.0,
-        return_dict_in_generate: bool = False,
-        **others: Any,
-    ) -> Tensor | SearchOutput:
-        """Translate a batch.
-
-        Args:
-            input_ids: Source ids, (batch, source length).
-            attention_mask: 1 for a source token, 0 for padding, (batch, source length).
-            decoder_input_ids: What each output begins with, (batch, t); None: the start id.
-            encoder_outputs: What the encoder gave, in place of `input_ids`.
-            max_new_tokens: Tokens of an output at the most.
-            num_beams: Prefixes that are kept; 1: only the best.
-            num_return_sequences: Outputs for each sentence.
-            do_sample: Draw tokens, and search for nothing.
-            temperature: Of the drawing.
-            top_k: Draw among so many most probable tokens; 0: among all.
-            top_p: Draw among the most probable tokens that together have this probability.
-            length_penalty: The power of the length that divides an output's log-probability.
-            return_dict_in_generate: Return scores, too.
-            **others: Arguments that Transformers knows; they must ask for nothing.
-
-        Returns:
-            The outputs, (batch × num_return_sequences, longest), filled up with the end-of-sentence id.
-        """
-        for name, value in others.items():
-            if value:
-                raise TypeError(f"This network's generate() has no argument '{name}'.")
-        encoded = self.encoder(input_ids, attention_mask) if encoder_outputs is None else encoder_outputs
-        if decoder_input_ids is None:
-            start = torch.tensor([[self.config.decoder_start_token_id]], device=encoded[0].device)
-            decoder_input_ids = start.expand(len(encoded[0]), -1)
-        rows = num_return_sequences if do_sample else num_beams
-        prefixes = decoder_input_ids.repeat_interleave(rows, dim=0)
-        state: dict[str, Any] = {
-            "encoder_outputs": EncoderOutput(encoded[0].repeat_interleave(rows, dim=0)),
-            "attention_mask": None if attention_mask is None else attention_mask.repeat_interleave(rows, dim=0),
-        }
-        end, banned = self.generation_config.eos_token_id, self.generation_config.suppress_tokens
-
-        def scores(prefixes: Tensor) -> Tensor:
-            output = self(**self.prepare_inputs_for_generation(prefixes, **state))
-            state["past_key_values"] = output.past_key_values
-            return output.logits[:, -1].float()  # type: ignore[no-any-return]
-
-        if num_beams == 1 or do_sample:
-            choose = sampler(temperature, top_k, top_p) if do_sample else greedy
-            output = step_by_step(scores, prefixes, choose, end, max_new_tokens, banned)
-        else:
-            output = beam_search(
-                scores,
-                lambda rows: state["past_key_values"].reorder_cache(rows),
-                prefixes,
-                num_beams,
-                num_return_sequences,
-                end,
-                max_new_tokens,
-                length_penalty,
-                banned,
-            )
-        return output if return_dict_in_generate else output.sequences

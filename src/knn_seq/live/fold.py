@@ -1,0 +1,167 @@
+"""Small segments folded into one, so that they stay few; with an index of its own when it has outgrown exact search."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from knn_seq.build.index import IndexPlace, build_index, index_kind
+from knn_seq.build.pipeline import settings_of
+from knn_seq.index import INDEXES, discard_index
+from knn_seq.index.base import DESCRIPTION
+from knn_seq.index.stored import indexed_entries
+from knn_seq.live.compact import compact
+from knn_seq.live.copying import copy_segments, live_parts
+from knn_seq.live.writing import commit, entries_of
+from knn_seq.runtime.clock import now
+from knn_seq.runtime.wording import count
+from knn_seq.storage import DatastoreFolder, IndexInfo, Segment
+from knn_seq.storage.atomic import read_json
+from knn_seq.storage.keys import StoredRows
+from knn_seq.storage.manifest import SegmentInfo
+from knn_seq.storage.replacement import SEGMENTS, Replacement, discard_work
+
+log = logging.getLogger(__name__)
+
+# An exact search of so many entries adds about a tenth to that of a million in an index (benchmarks/live.py).
+SMALL_ENTRIES = 2_000
+GROWING_BYTES = 1 << 30  # of an index: a larger one is not written again for a few entries
+MOST_SMALL = 16  # segments: each has files to open, and parts of arrays to look at
+LIKE_SIZE = 4  # an indexed segment is folded with what is at least a quarter of it
+
+
+def maintain(folder: DatastoreFolder) -> None:
+    """Compact the datastore, or fold small segments, if so much was added and deleted that it pays.
+
+    Args:
+        folder: The datastore, whose lock the caller holds.
+    """
+    manifest = folder.manifest
+    changed = sum(info.tokens for info in list(manifest.segments.values())[1:])
+    changed += manifest.deleted.tokens if manifest.deleted else 0
+    total, share = sum(info.tokens for info in manifest.segments.values()), manifest.build.auto_compact
+    if share and changed > max(share * total, SMALL_ENTRIES) and manifest.counts.sentences:
+        log.info("%s of %s were added or deleted: compacting.", f"{changed:,}", count(total, "entry", "entries"))
+        compact(folder)
+        return
+    first = _first_to_fold(folder)
+    if first is not None:
+        fold(folder, first)
+
+
+def _first_to_fold(folder: DatastoreFolder) -> int | None:
+    """The place of the segment that, with all behind it, is folded into one; None: none is."""
+    infos = list(folder.manifest.segments.values())
+    first = len(infos)
+    while first > 1 and not infos[first - 1].indexes and not _indexed(folder, first - 1):
+        first -= 1
+    small = infos[first:]
+    tokens = sum(info.tokens for info in small)
+    if len(small) <= MOST_SMALL and tokens <= SMALL_ENTRIES:
+        return None
+    if tokens > SMALL_ENTRIES:
+        while first > 1 and infos[first - 1].indexes and infos[first - 1].tokens < LIKE_SIZE * tokens:
+            first -= 1
+            tokens += infos[first].tokens
+    return first
+
+
+def _indexed(folder: DatastoreFolder, place: int) -> bool:
+    """Whether all indexes have the entries of the segment at that place."""
+    start = sum(info.tokens for info in list(folder.manifest.segments.values())[:place])
+    return all(indexed_entries(folder, name) > start for name in folder.manifest.indexes)
+
+
+def fold(folder: DatastoreFolder, first: int) -> None:
+    """Fold the segment at that place and all behind it into one, without what is deleted of them."""
+    manifest = folder.manifest
+    names, infos = list(manifest.segments), list(manifest.segments.values())
+    start = list(accumulate((info.sentences for info in infos), initial=0))[first]
+    identity = {"fold": names[first:], "generation": manifest.generation}
+    final = f"{SEGMENTS}/{manifest.next_segment}"
+    replacement = Replacement(folder.path, f"{SEGMENTS}/fold", identity, None, final)
+    replacement.prepare()
+    parts = live_parts(folder.segments[first:], folder.deleted, start)
+    pruned = any(part.segment.pruned for part in parts)
+    new = Segment(replacement.new, pruned)
+    tokens = sum(len(part.entries) for part in parts)
+    indexes: dict[str, str] = {}
+    if not replacement.complete and tokens:
+        copy_segments(parts, new, identity, "fold", manifest.build.checkpoint_seconds)
+    grown = dict(manifest.indexes)
+    if tokens > SMALL_ENTRIES:
+        before = sum(info.tokens for info in infos[:first])
+        grown, others = _grown(folder, new, before, identity)
+        for metric in others:
+            indexes[metric] = _index(folder, new, metric, replacement.complete)
+    kept = dict(list(manifest.segments.items())[:first])
+    if tokens:
+        replacement.publish()
+        sentences = sum(len(part.sentences) for part in parts)
+        kept[str(manifest.next_segment)] = SegmentInfo(sentences, tokens, now(), pruned, indexes)
+        manifest.next_segment += 1
+    else:
+        discard_work(replacement.work, shutil.rmtree)
+    manifest.segments, manifest.indexes = kept, grown
+    deleted = folder.deleted[folder.deleted < start]
+    commit(folder, manifest, deleted, entries_of(folder, deleted))
+
+
+def _grown(
+    folder: DatastoreFolder, new: Segment, before: int, identity: dict[str, Any]
+) -> tuple[dict[str, IndexInfo], set[str]]:
+    """The datastore's indexes with a segment's entries added, and the metrics of those that cannot grow.
+
+    They are encoded by what each index has learned, so that a search costs as much more as there are more entries.
+
+    Args:
+        folder: The datastore.
+        new: The segment, which is not published yet.
+        before: How many entries lie before it.
+        identity: What the segment is made from.
+    """
+    grown, others = dict(folder.manifest.indexes), set()
+    for name, info in folder.manifest.indexes.items():
+        made = _grown_index(folder, name, info, new, before, identity)
+        if made is None:
+            others.add(str(info.metric))
+        else:
+            grown[name] = made
+    return grown, others
+
+
+def _grown_index(
+    folder: DatastoreFolder, name: str, info: IndexInfo, new: Segment, before: int, identity: dict[str, Any]
+) -> IndexInfo | None:
+    kind, path = INDEXES.get(info.type), folder.path / info.folder
+    if indexed_entries(folder, name) != before or (path / kind.file_name).stat().st_size > GROWING_BYTES:
+        return None
+    replacement = Replacement(folder.path, f"index/{name}", {**identity, "grows": info.folder}, info.folder)
+    replacement.prepare(discard_index)
+    if not replacement.complete:
+        index = kind.load(path, writable=True)
+        if not index.growable:
+            discard_work(replacement.work, discard_index)
+            return None
+        shutil.rmtree(replacement.new, ignore_errors=True)
+        index.add(new.keys, np.arange(before, before + len(new.keys)))
+        index.save(replacement.new)
+    described = {name: value for name, value in read_json(replacement.new / DESCRIPTION).items() if name != "bytes"}
+    return IndexInfo.from_dict({"type": info.type, **described, "folder": replacement.publish()})
+
+
+def _index(folder: DatastoreFolder, new: Segment, metric: str, complete: bool) -> str:
+    """Give a segment that is not published yet an index of its own; returns its type."""
+    settings = replace(settings_of(folder.manifest), index_recipe="auto", distance_metric=metric, index_options={})
+    entries, dimension = new.keys.shape
+    kind = index_kind("auto", entries, dimension, metric)[0]
+    if not complete and not (new.index_folder(metric) / "index.json").exists():
+        place = IndexPlace(new.path, f"index/{metric}", None)
+        build_index(StoredRows(new.keys_path.absolute()), place, settings, {"segment": new.path.name})
+        discard_work(new.index_folder(metric).with_name(f".{metric}.building"), shutil.rmtree)
+    return kind

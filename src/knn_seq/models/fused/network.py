@@ -1,0 +1,175 @@
+"""The weights of a decoder of Transformers, in the order in which a step needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knn_seq.models.linear import Linear, linear_for
+
+# The classes whose decoders are alike, and whether a block's norm comes before it.
+PRE_NORM = {
+    "MarianMTModel": False,
+    "BartForConditionalGeneration": False,
+    "MBartForConditionalGeneration": True,
+    "M2M100ForConditionalGeneration": True,
+    "PegasusForConditionalGeneration": True,
+}
+KEYS = ("ffn_in", "ffn_out")
+
+Norm = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class FusedLayer:
+    """A decoder layer."""
+
+    qkv: Linear  # of self-attention
+    out: Linear
+    query: Linear  # of cross-attention
+    memory: Linear  # its keys and values, from the encoder's states
+    cross_out: Linear
+    first: Linear  # of the feed-forward block
+    last: Linear
+    activation: Callable[[Tensor], Tensor]
+    attention_norm: Norm
+    cross_norm: Norm
+    ffn_norm: Norm
+
+
+@dataclass(frozen=True)
+class FusedNetwork:
+    """A decoder with its embeddings and its output projection."""
+
+    layers: list[FusedLayer]
+    heads: int
+    width: int
+    pre_norm: bool
+    embed: Callable[[Tensor, Tensor], Tensor]  # tokens and their positions, (rows,) each, to (rows, width)
+    project: OutputProjection
+    final_norm: Norm | None
+
+
+class OutputProjection:
+    """States to logits.
+
+    Args:
+        weight: (vocabulary, width).
+        bias: (vocabulary,) or None.
+        dtype: The precision of the product.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: str) -> None:
+        self.weight, self.bias = weight, bias
+        self._linear = linear_for(_linear(weight, bias), dtype)
+
+    def __call__(self, states: Tensor, vocabulary: Tensor | None = None) -> Tensor:
+        """Logits, (rows, vocabulary).
+
+        Args:
+            states: (rows, width)
+            vocabulary: The only tokens that can come, ascending, (n,): the logits are theirs, (rows, n); None: all.
+        """
+        if vocabulary is None:
+            return self._linear(states)
+        bias = None if self.bias is None else self.bias[vocabulary]
+        return F.linear(states, self.weight[vocabulary], bias)
+
+
+def fused_network(network: Any, key: str, dtype: str) -> FusedNetwork | None:
+    """The decoder of a network; None: it is not one of those that are alike.
+
+    The weights of fused products are one tensor, and the network's own become parts of it: none is there twice, and
+    who changes the network's changes these.
+
+    Args:
+        network: Of Transformers.
+        key: Where the query is taken, as `ModelSettings.key` has it.
+        dtype: The precision that products are computed in.
+    """
+    name = type(network).__name__
+    if name not in PRE_NORM or key not in KEYS:
+        return None
+    decoder = network.get_decoder()
+    bias = getattr(network, "final_logits_bias", None)
+    own = network.lm_head.bias
+    if bias is not None:
+        bias = bias[0] if own is None else bias[0] + own
+    return FusedNetwork(
+        [_layer(layer, dtype) for layer in decoder.layers],
+        decoder.layers[0].self_attn.num_heads,
+        network.config.d_model,
+        PRE_NORM[name],
+        _embedding(decoder),
+        OutputProjection(network.lm_head.weight, own if bias is None else bias, dtype),
+        _norm(decoder.layer_norm) if hasattr(decoder, "layer_norm") else None,
+    )
+
+
+def _layer(layer: Any, dtype: str) -> FusedLayer:
+    own, cross = layer.self_attn, layer.encoder_attn
+    return FusedLayer(
+        qkv=linear_for(_joined([own.q_proj, own.k_proj, own.v_proj]), dtype),
+        out=linear_for(own.out_proj, dtype),
+        query=linear_for(cross.q_proj, dtype),
+        memory=linear_for(_joined([cross.k_proj, cross.v_proj]), dtype),
+        cross_out=linear_for(cross.out_proj, dtype),
+        first=linear_for(layer.fc1, dtype),
+        last=linear_for(layer.fc2, dtype),
+        activation=layer.activation_fn,
+        attention_norm=_norm(layer.self_attn_layer_norm),
+        cross_norm=_norm(layer.encoder_attn_layer_norm),
+        ffn_norm=_norm(layer.final_layer_norm),
+    )
+
+
+@torch.no_grad()
+def _joined(modules: list[nn.Linear]) -> nn.Linear:
+    """One layer that computes what these do, side by side; they become views of its weights."""
+    weight = torch.cat([module.weight for module in modules])
+    bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
+    first = 0
+    for module in modules:
+        rows = slice(first, first + len(module.weight))
+        module.weight.data = weight[rows]
+        if bias is not None:
+            module.bias.data = bias[rows]
+        first = rows.stop
+    return _linear(weight, bias)
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    module = nn.Linear(1, 1, bias=bias is not None, device="meta")
+    module.in_features, module.out_features = weight.shape[1], weight.shape[0]
+    module.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        module.bias = nn.Parameter(bias, requires_grad=False)
+    return module
+
+
+def _norm(module: Any) -> Norm:
+    shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
+    return lambda x: F.layer_norm(x, shape, weight, bias, eps)
+
+
+def _embedding(decoder: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    words, positions = decoder.embed_tokens, decoder.embed_positions
+    scale = float(getattr(decoder, "embed_scale", getattr(words, "embed_scale", 1.0)))
+    table = positions.weights if hasattr(positions, "weights") else positions.weight
+    padding = positions.padding_idx if hasattr(positions, "weights") else None  # it has no position in an M2M100
+    offset = getattr(positions, "offset", 0) if padding is None else padding + 1
+    norm = _norm(decoder.layernorm_embedding) if hasattr(decoder, "layernorm_embedding") else None
+
+    def embed(tokens: Tensor, at: Tensor) -> Tensor:
+        at = at + offset
+        if padding is not None:
+            at = at.masked_fill(tokens == padding, padding)
+        x = torch.add(F.embedding(at, table), F.embedding(tokens, words.weight), alpha=scale)
+        return x if norm is None else norm(x)
+
+    return embed

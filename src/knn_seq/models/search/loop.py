@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from knn_seq.models.base import Hypothesis, Step, StepHook, StreamHook
+from knn_seq.models.search.beam import BeamSearch
+from knn_seq.models.search.decoder import RowDecoder
+from knn_seq.models.search.distribution import Distribution
+from knn_seq.models.search.plan import SearchPlan
+from knn_seq.models.search.rules import apply_rules
+from knn_seq.models.search.sentence import Chooser, Request, Sentence
+from knn_seq.models.search.step_by_step import Greedy, Sampling
+
+# The part of all rows that must be free before sentences enter: an encoder that reads several at once wastes less.
+FREE_TO_JOIN = 1 / 4
+FREE_TO_OPEN = 1 / 2  # where those that enter make a batch of their own
+
+OpenDecoder = Callable[[int], RowDecoder]
+"""A decoder without sentences, for so many rows of each."""
+
+
+class Found(NamedTuple):
+    """A sentence that is done."""
+
+    ticket: int
+    hypotheses: list[Hypothesis]  # best first
+
+
+class SearchLoop:
+    """Searches for the translations of sentences that come and go, each with settings of its own.
+
+    Sentences wait until there is place; all that are under way make a step together; who is done makes place.
+
+    Args:
+        open_decoder: The model.
+        rows: Prefixes that are open at a time, those of all sentences together.
+    """
+
+    def __init__(self, open_decoder: OpenDecoder, rows: int) -> None:
+        self.open_decoder, self.rows = open_decoder, rows
+        self._waiting: deque[Request] = deque()
+        self._batches: list[Batch] = []
+        self._tickets = count()
+
+    def add(
+        self,
+        source: Sequence[int],
+        forced: Sequence[int],
+        plan: SearchPlan,
+        hook: StepHook | None = None,
+        number: int = 0,
+    ) -> int:
+        """Let a sentence wait for its turn.
+
+        Args:
+            source: What the encoder reads, or the prompt.
+            forced: The tokens that are there before the first step.
+            plan: How is searched.
+            hook: Called at every step, with those sentences of a batch that have the same one.
+            number: The sentence's number for the hook.
+
+        Returns:
+            Its ticket.
+        """
+        request = Request(next(self._tickets), source, forced, plan, hook, number)
+        self._waiting.append(request)
+        return request.ticket
+
+    def cancel(self, ticket: int) -> None:
+        """Drop a sentence, wherever it is; of one that is done there is nothing to drop."""
+        self._waiting = deque(request for request in self._waiting if request.ticket != ticket)
+        for batch in self._batches:
+            batch.drop(lambda sentence: sentence.request.ticket == ticket)
+        self._batches = [batch for batch in self._batches if batch.sentences]
+
+    @property
+    def busy(self) -> bool:
+        """Whether any sentence waits or is under way."""
+        return bool(self._waiting or self._batches)
+
+    def run(self) -> Iterator[Found]:
+        """Steps until all are done."""
+        while self.busy:
+            yield from self.step()
+
+    @torch.no_grad()
+    def step(self) -> list[Found]:
+        """One step of all sentences; those that are done with it."""
+        self._admit()
+        found = []
+        for batch in self._batches:
+            batch.step()
+            done = batch.drop(lambda sentence: sentence.done)
+            found += [Found(sentence.request.ticket, sentence.outputs()) for sentence in done]
+        self._batches = [batch for batch in self._batches if batch.sentences]
+        return found
+
+    def _admit(self) -> None:
+        free = self.rows - sum(batch.rows for batch in self._batches)
+        joins = all(batch.decoder.joins for batch in self._batches)
+        needed = self.rows * (FREE_TO_JOIN if joins else FREE_TO_OPEN)
+        if self._batches and free < needed and not self._all_fit(free):
+            return
+        entering: dict[tuple[type[Chooser], int], list[Request]] = {}
+        while self._waiting and (self._waiting[0].plan.rows <= free or not (self._batches or entering)):
+            request = self._waiting.popleft()
+            free -= request.plan.rows
+            entering.setdefault(_kind(request.plan), []).append(request)
+        for (chooser, rows), requests in entering.items():
+            fitting = (each for each in self._batches if each.decoder.joins and each.kind == (chooser, rows))
+            batch = next(fitting, None)
+            if batch is None:
+                batch = Batch(self.open_decoder(rows), chooser())
+                self._batches.append(batch)
+            batch.enter(requests)
+
+    def _all_fit(self, free: int) -> bool:
+        """Whether so many free rows are enough for everyone who waits."""
+        return len(self._waiting) <= free and sum(request.plan.rows for request in self._waiting) <= free
+
+
+def _kind(plan: SearchPlan) -> tuple[type[Chooser], int]:
+    """What must be the same for the sentences of a batch: the search and the number of rows."""
+    if plan.sample:
+        return Sampling, plan.rows
+    return (Greedy if plan.beams == 1 else BeamSearch), plan.rows
+
+
+class Batch:
+    """Sentences that make their steps together.
+
+    Args:
+        decoder: Computes the steps.
+        chooser: How is searched.
+    """
+
+    def __init__(self, decoder: RowDecoder, chooser: Chooser) -> None:
+        self.decoder, self.chooser = decoder, chooser
+        self.sentences: list[Sentence] = []
+
+    @property
+    def kind(self) -> tuple[type[Chooser], int]:
+        """See `_kind`."""
+        return type(self.chooser), self.decoder.rows_each
+
+    @property
+    def rows(self) -> int:
+        """Of all sentences."""
+        return len(self.sentences) * self.decoder.rows_each
+
+    def enter(self, requests: Sequence[Request]) -> None:
+        """Add sentences behind all others."""
+        for hook, its in _by_hook(requests):
+            if isinstance(hook, StreamHook):
+                hook.enter([requests[place].number for place in its])
+        self.decoder.enter([request.source for request in requests])
+        self.sentences += [self.chooser.sentence(request) for request in requests]
+
+    def drop(self, which: Callable[[Sentence], bool]) -> list[Sentence]:
+        """Take sentences out; returns them."""
+        dropped = [sentence for sentence in self.sentences if which(sentence)]
+        if not dropped:
+            return []
+        kept = [place for place, sentence in enumerate(self.sentences) if not which(sentence)]
+        # The last ones fill the places that have become free, so that few have to move.
+        staying = {place for place in kept if place < len(kept)}
+        moving = [place for place in kept if place >= len(kept)]
+        places = [place if place in staying else moving.pop() for place in range(len(kept))]
+        self.sentences = [self.sentences[place] for place in places]
+        if places:
+            self.decoder.keep(places)
+        requests = [sentence.request for sentence in dropped]
+        for hook, its in _by_hook(requests):
+            if isinstance(hook, StreamHook):
+                hook.leave([requests[place].number for place in its])
+        return dropped
+
+    def step(self) -> None:
+        """One step of all sentences."""
+        tokens = [
+            prefix[-1] if prefix else sentence.request.forced[-1]
+            for sentence in self.sentences
+            for prefix in sentence.prefixes
+        ]
+        logits, queries, vocabulary = self.decoder.step(torch.tensor(tokens))
+        distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size)
+        self._call_hooks(distribution, queries)
+        del logits  # so that the next step computes in the same memory, which the CPU has at hand
+        self.chooser.choose(distribution, self.sentences, apply_rules(distribution, self.sentences))
+        self._follow()
+
+    def _follow(self) -> None:
+        rows, moved, first = self.decoder.rows_each, False, 0
+        parents: list[int] = []
+        if rows == 1:
+            return
+        same = list(range(rows))
+        for sentence in self.sentences:
+            moved = moved or sentence.parents != same
+            parents += [first + parent for parent in sentence.parents]
+            first += rows
+        if moved:
+            self.decoder.follow(torch.tensor(parents))
+
+    def _call_hooks(self, distribution: Distribution, queries: Tensor) -> None:
+        requests = [sentence.request for sentence in self.sentences]
+        each = self.decoder.rows_each
+        for hook, places in _by_hook(requests):
+            if hook is None:
+                continue
+            if len(places) == len(requests):
+                self._call(hook, distribution, queries, self.sentences)
+                continue
+            rows = (each * torch.tensor(places).unsqueeze(1) + torch.arange(each)).flatten().to(queries.device)
+            part = Distribution.of_log_probs(distribution.stored[rows])
+            self._call(hook, part, queries[rows], [self.sentences[place] for place in places])
+            distribution.stored[rows] = part.log_probs
+
+    def _call(self, hook: StepHook, distribution: Distribution, queries: Tensor, sentences: Sequence[Sentence]) -> None:
+        step = Step(
+            queries,
+            distribution.stored,
+            _prefixes(sentences, queries.device),
+            torch.tensor([sentence.request.number for sentence in sentences]).repeat_interleave(self.decoder.rows_each),
+            _finished(sentences, queries.device),
+            lambda count: distribution.best(count).log_probs,
+        )
+        if isinstance(hook, StreamHook):
+            distribution.change(hook.changes(step))
+        else:
+            distribution.replace(hook(step))
+
+
+def _by_hook(requests: Sequence[Request]) -> list[tuple[StepHook | None, list[int]]]:
+    """The places of requests that have the same hook."""
+    groups: dict[int, tuple[StepHook | None, list[int]]] = {}
+    for place, request in enumerate(requests):
+        groups.setdefault(id(request.hook), (request.hook, []))[1].append(place)
+    return list(groups.values())
+
+
+def _prefixes(sentences: Sequence[Sentence], device: torch.device) -> Tensor:
+    longest = max(sentence.length for sentence in sentences)
+    rows = [
+        prefix if len(prefix) == longest else prefix + [-1] * (longest - len(prefix))
+        for sentence in sentences
+        for prefix in sentence.prefixes
+    ]
+    return torch.tensor(rows, dtype=torch.int64, device=device).view(len(rows), longest)
+
+
+def _finished(sentences: Sequence[Sentence], device: torch.device) -> Tensor | None:
+    finished = [sentence.finished_rows for sentence in sentences]
+    if not any(finished):
+        return None
+    rows = [
+        row
+        for sentence, own in zip(sentences, finished, strict=True)
+        for row in own or [False] * len(sentence.prefixes)
+    ]
+    return torch.tensor(rows, device=device)

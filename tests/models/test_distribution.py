@@ -1,0 +1,73 @@
+"""The few tokens that a search looks at, against the complete distribution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knn_seq.models.base import StepChanges
+from knn_seq.models.search.distribution import CHUNK, Distribution
+
+ROWS, VOCABULARY = st.integers(1, 4), st.sampled_from([5, CHUNK, 4 * CHUNK, 9 * CHUNK + 1, 20 * CHUNK - 1])
+
+
+def made(rows, vocabulary, seed):
+    return torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed))
+
+
+def check(distribution, wanted):
+    """Its best tokens are those of the complete one, and so is everything else."""
+    for count in (1, 3, 4):
+        count = min(count, wanted.shape[1])
+        best = distribution.best(count)
+        torch.testing.assert_close(best.log_probs, wanted.topk(count).values)
+        torch.testing.assert_close(wanted.gather(1, best.tokens), best.log_probs)
+        assert all(len(set(row)) == count for row in best.tokens.tolist())
+    everything = torch.arange(wanted.shape[1]).expand(len(wanted), -1)
+    torch.testing.assert_close(distribution.of(everything), wanted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=ROWS, vocabulary=VOCABULARY, seed=st.integers(0, 99), data=st.data())
+def test_whatever_happens_to_it_the_best_are_found(rows, vocabulary, seed, data):
+    logits = made(rows, vocabulary, seed)
+    distribution, wanted = Distribution(logits.clone()), torch.log_softmax(logits, dim=1)
+    token, row = st.integers(0, vocabulary - 1), st.integers(0, rows - 1)
+    for kind in data.draw(st.lists(st.sampled_from(["best", "change", "write", "ban", "only"]), max_size=6)):
+        if kind == "best":
+            check(distribution, wanted)
+        elif kind == "change":
+            tokens = torch.tensor(
+                data.draw(st.lists(st.lists(token, min_size=3, max_size=3), min_size=rows, max_size=rows))
+            )
+            shift = -torch.rand(rows, 1, generator=torch.Generator().manual_seed(seed))
+            values = wanted.gather(1, tokens) + 2.0
+            distribution.change(StepChanges(shift, tokens, values))
+            wanted = (wanted + shift).scatter(1, tokens, values)
+        elif kind == "write":
+            at = data.draw(row), data.draw(token)
+            distribution.write(torch.tensor([at[0]]), torch.tensor([at[1]]), -1.5)
+            wanted[at] = -1.5
+        elif kind == "ban" and vocabulary > 5:
+            tokens = data.draw(st.lists(token, min_size=1, max_size=2))
+            distribution.ban(torch.tensor(tokens))
+            wanted[:, tokens] = -torch.inf
+        elif kind == "only" and vocabulary > 5:
+            tokens, at = data.draw(st.lists(token, min_size=5, max_size=5, unique=True)), data.draw(row)
+            distribution.only(at, torch.tensor(tokens))
+            wanted[at] = -torch.inf
+            wanted[at, tokens] = 0.0
+    torch.testing.assert_close(distribution.log_probs, wanted)
+    if (wanted > -torch.inf).sum(dim=1).min() >= 4:
+        check(distribution, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tokens_that_cannot_come_have_no_probability(dtype):
+    logits, some = made(3, 40, 0).to(dtype), torch.arange(1, 1000, 25)
+    distribution = Distribution(logits.clone(), some, 1000)
+    torch.testing.assert_close(distribution.log_probs[:, some], torch.log_softmax(logits.float(), dim=1))
+    assert distribution.log_probs.exp().sum(dim=1) == pytest.approx([1, 1, 1])
+    assert torch.isin(distribution.best(5).tokens, some).all()
