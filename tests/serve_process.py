@@ -70,6 +70,8 @@ def run(arguments: list[str], log: str) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # worker processes are given it
+    sys.stdin = os.fdopen(0)
     sys.exit(main(["serve", *arguments]))
 
 

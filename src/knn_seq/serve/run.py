@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONFIGURATION = "KNN_SEQ_SERVE"  # what worker processes are told
-STARTING_SECONDS = 120  # for a worker process to load a model
+ANSWER_SECONDS = 30  # after which a worker process that does not answer its supervisor is replaced
 
 
 def serve(named: dict[str, Path], settings: ServerSettings) -> None:
@@ -45,7 +45,7 @@ def serve(named: dict[str, Path], settings: ServerSettings) -> None:
         "access_log": False,
         "server_header": False,
         "timeout_graceful_shutdown": int(settings.shutdown_seconds),
-        "timeout_worker_healthcheck": STARTING_SECONDS,
+        "timeout_worker_healthcheck": ANSWER_SECONDS,
     }
     with suppress(KeyboardInterrupt):  # a signal to stop, when all is done
         if settings.workers == 1:
