@@ -74,7 +74,7 @@ def test_a_file_is_imported_and_a_pair_deleted_and_brought_back(open_page, tmp_p
     page = open_page(section="memory")
     page.set_input_files("#import", str(path))
     page.get_by_text("Done: terms.tmx, 20").wait_for()
-    assert page.locator("#pairs tbody tr").first.inner_text().startswith("29 33 34")
+    page.locator("#pairs tbody tr", has_text="29 33 34").wait_for()
     page.fill("#query", "33 34 29")
     page.press("#query", "Enter")
     row = page.locator("#pairs tbody tr", has_text="29 33 34")
@@ -116,7 +116,8 @@ def test_markup_stays_text_in_every_section(open_page):
     page = open_page()
     page.on("dialog", lambda dialog: pytest.fail("Something ran."))
     page.fill("#source", "<script>alert(1)</script> 5 <img src=x onerror=alert(2)> 6")
-    page.wait_for_selector(".word")
+    page.wait_for_selector("#correct:visible")
+    assert page.locator("#target").inner_text().count("<script>") == 1
     page.click("#correct")
     page.fill("#corrected", "<script>alert(1)</script><img src=x onerror=alert(2)>")
     page.click("#correction button.main")

@@ -34,6 +34,7 @@ async function more() {
   $("#pairs-count").textContent = `${number(pairs.length, 9)} ${text("shown")} ${text("of")} ${number(found.total, 9)}`;
   $("#more").hidden = pairs.length >= found.total;
   render();
+  if (!pairs.length) $("#pairs-count").textContent = text("nothing");
 }
 
 function render() {
@@ -54,7 +55,7 @@ function row(pair) {
   source.lang = here.store.source;
   target.textContent = pair.target;
   target.lang = here.store.target;
-  corpus.textContent = pair.corpus ?? "";
+  corpus.textContent = pair.corpus?.split("/").pop() ?? "";
   date.textContent = pair.date?.slice(0, 10) ?? "";
   actions.append(
     make("button", { onclick: () => edit(element, pair) }, text("edit")),

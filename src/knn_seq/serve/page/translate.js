@@ -150,7 +150,7 @@ function voters(token) {
     const target = neighbour.around
       ? make("p", {}, neighbour.around[0], make("mark", {}, neighbour.around[1]), neighbour.around[2])
       : make("p", {}, neighbour.target);
-    const origin = [neighbour.id, neighbour.corpus, neighbour.date?.slice(0, 10)].filter(Boolean).join(" · ");
+    const origin = [neighbour.id, neighbour.corpus?.split("/").pop(), neighbour.date?.slice(0, 10)].filter(Boolean).join(" · ");
     lines.push(make("div", { class: "voter" },
       make("div", { class: "number", title: text("probability") }, probability(neighbour.probability), make("div", { class: "meter" }, bar)),
       target, make("p", { class: "faint", lang: here.store.source }, neighbour.source),
