@@ -29,6 +29,7 @@ PARTS = (
     "key_computation",
     "decoding_speed",
     "engines",
+    "small_model",
     "scale",
     "resident_memory",
     "startup",

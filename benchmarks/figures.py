@@ -47,6 +47,7 @@ FIGURES = {
     "results-it": Figure("docs/results.md", "results.py", ("--domains", "it", "--it-text", IT_TEXT)),
     "speed": Figure("docs/speed.md", "bench.py", ("--again",)),
     "engines": Figure("docs/speed.md", "engines.py"),
+    "precision": Figure("docs/speed.md", "precision.py"),
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
     "spinning-threads": Figure("docs/speed.md", "spinning_threads.py"),
     "skip": Figure("docs/speed.md", "skip.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),

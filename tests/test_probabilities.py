@@ -183,7 +183,7 @@ def test_keys_do_not_depend_on_the_batch(kind, stores):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_step_of_the_firefox_model_equals_the_reference(mode, tmp_path):
-    model = load_model(ModelSettings("firefox:pt-en", device="cpu"))
+    model = load_model(ModelSettings("firefox:pt-en", dtype="float32", device="cpu"))
     texts = [
         ("No princípio criou Deus os céus e a terra.", "In the beginning God created the heaven and the earth."),
         ("Disse Deus: haja luz. E houve luz.", "And God said, Let there be light: and there was light."),

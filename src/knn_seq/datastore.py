@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,8 @@ from knn_seq.runtime.progress import Progress
 from knn_seq.settings import BuildSettings, ModelSettings, SearchSettings, override, reject_unknown
 from knn_seq.storage import DatastoreFolder, Manifest
 from knn_seq.storage.atomic import disk_errors
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -128,6 +131,13 @@ class Datastore(DatastoreFolder):
             raise ModelMismatch(
                 f"{self.path} was made with the model {info.spec} ({info.architecture}), which {model.settings.name} "
                 f"is not: their {'weights' if same_vocabulary else 'vocabularies'} differ."
+            )
+        if model.settings.dtype != info.dtype:
+            log.warning(
+                "%s has keys computed in %s, and the model runs in %s: its queries lie a little off them.",
+                self.path,
+                info.dtype,
+                model.settings.dtype,
             )
         for name in ("key", "source_lang", "target_lang", "prompt"):
             stored, given = (getattr(settings, name) for settings in (self.model_settings, model.settings))

@@ -31,7 +31,8 @@ class ModelSettings:
     prompt: str | None = None  # decoder-only models: a template with {source}
     key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
     device: str | None = None  # None: CUDA if there is, else the CPU
-    dtype: str = "float32"
+    dtype: str | None = None  # int8, float32, float16 or bfloat16; None: what the kind of model is best run in
+    shortlist: bool = False  # choose only among what each source can become, if the model comes with such a list
     data: str | None = None  # fairseq: the folder of dictionaries, if neither the checkpoint nor its folder has them
 
 
@@ -44,6 +45,7 @@ class ModelOptions(TypedDict, total=False):
     key: str | None
     device: str | None
     dtype: str | None
+    shortlist: bool | None
     data: str | None
 
 

@@ -158,8 +158,8 @@ def test_a_saved_network_says_the_same(tmp_path):
 
 def test_a_new_network_skips_nothing(skip_store):
     skipping = Skipping(SkipNetwork().eval(), skip_store)
-    for parents in (None, [0, 0, 1]):
-        rows = 2 if parents is None else 3
+    for parents in (np.array([-1, -1]), np.array([0, 0, 1]), np.array([2, -1, 0])):  # one enters at the last step
+        rows = len(parents)
         assert skipping.needed(
             parents, torch.ones(rows, dtype=torch.int64), torch.randn(rows, 61).log_softmax(dim=1)
         ).all()
@@ -173,8 +173,8 @@ def test_rows_come_position_by_position(lengths):
     for position, (rows, parents) in enumerate(position_by_position(lengths)):
         here = [names[row] for row in rows.tolist()]
         assert here == [name for name in names if name[1] == position]
-        assert (parents is None) == (position == 0)
-        if parents is not None:
+        assert (parents < 0).all() == (position == 0)
+        if position:
             assert [before[place] for place in parents.tolist()] == [(sentence, position - 1) for sentence, _ in here]
         before = here
         seen += here

@@ -151,3 +151,17 @@ def test_inner_products_have_no_near_lists():
 def test_a_bad_probe_ratio(value):
     with pytest.raises(InvalidSetting, match="takes as its option 'probe_ratio' a number from 1 on"):
         FaissIndex(DIMENSION, probe_ratio=value)
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, "IVF64,PQ4x4fs,Refine(keys)"])
+def test_few_queries_find_what_many_find(recipe):
+    keys = clustered(COUNT)
+    built = FaissIndex.build(keys, recipe, probe_ratio=1.5, nprobe=24)
+    queries = clustered(40, seed=9)
+    with threads(1):
+        for k in (1, 7, 400):  # the last is more than some near lists have
+            many = built.search(queries, k)
+            for start, stop in ((0, 1), (3, 8), (11, 19), (39, 40)):
+                few = built.search(queries[start:stop], k)
+                assert few.ids.tolist() == many.ids[start:stop].tolist()
+                np.testing.assert_allclose(few.distances, many.distances[start:stop], rtol=1e-5)

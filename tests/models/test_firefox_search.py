@@ -16,8 +16,7 @@ from knn_seq.models.firefox_network.sizes import FirefoxSizes
 from knn_seq.settings import ModelSettings
 
 VOCABULARY, BANNED = 23, 1
-CPU = ModelSettings("", device="cpu")
-KINDS = FirefoxModel, EncoderDecoderModel
+CPU = ModelSettings("", device="cpu", dtype="float32")
 SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "attention_heads": 4}
 SOURCES = st.lists(
     st.lists(st.integers(2, VOCABULARY - 1), max_size=9).map(lambda source: [*source, 0]), min_size=1, max_size=5
@@ -50,9 +49,8 @@ def draw_weights(networks, weights):
 def both(networks, sources, weights=ENDING, hook=None, **arguments):
     """What our search finds with our network, and generate() with that of Transformers."""
     draw_weights(networks, weights)
-    ours, theirs = (
-        kind(network, NumberTokenizer(), "", CPU, [0]) for kind, network in zip(KINDS, networks, strict=True)
-    )
+    ours = FirefoxModel(networks[0], NumberTokenizer(), "", CPU)
+    theirs = EncoderDecoderModel(networks[1], NumberTokenizer(), "", CPU, [0])
     config = GenerationConfig(**arguments)
     found = ours.generate(sources, config, hook)
     return found, theirs._generate(sources, config, hook)
@@ -124,7 +122,7 @@ def test_sentences_that_enter_while_others_are_under_way(networks, beams):
     draw_weights(networks, ENDING)
     torch.manual_seed(0)
     sources = [[*torch.randint(2, VOCABULARY, (length % 7,)).tolist(), 0] for length in range(20)]
-    model, config = FirefoxModel(networks[0], NumberTokenizer(), "", CPU, [0]), GenerationConfig(num_beams=beams)
+    model, config = FirefoxModel(networks[0], NumberTokenizer(), "", CPU), GenerationConfig(num_beams=beams)
     alone = [model.generate([source], config)[0] for source in sources]
     for size in (1, 3, 8):
         found = dict(model.generate_stream(sources, config, None, size))

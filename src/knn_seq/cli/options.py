@@ -33,7 +33,17 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """How a model runs."""
     group = parser.add_argument_group("model")
     group.add_argument("--device", help="cpu, cuda, cuda:1, mps ... (default: CUDA if there is, else the CPU)")
-    group.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="what the model computes in")
+    group.add_argument(
+        "--dtype",
+        choices=("int8", "float32", "float16", "bfloat16"),
+        help="what the model computes in; int8 is for CPUs (default: as the datastore's keys were computed; for a new "
+        "one int8 with Firefox's models, else float32)",
+    )
+    group.add_argument(
+        "--shortlist",
+        action=argparse.BooleanOptionalAction,
+        help="choose only among what each source can become, for models that come with such a list: Firefox's",
+    )
 
 
 def add_corpus_options(parser: argparse.ArgumentParser, name: str, purpose: str, several: bool = False) -> None:

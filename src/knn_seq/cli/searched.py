@@ -87,6 +87,7 @@ def open_translator(
         translation_memory=None if several_systems and arguments.store is not None else memory,
         device=arguments.device,
         dtype=arguments.dtype,
+        shortlist=arguments.shortlist,
         **languages,
         **chosen(arguments, SearchSettings, DecodingSettings),
     )

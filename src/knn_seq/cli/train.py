@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
         ensemble=arguments.ensemble,
         device=arguments.device,
         dtype=arguments.dtype,
+        shortlist=arguments.shortlist,
         retriever=arguments.retriever,
         index=arguments.index,
         combiner="fixed",

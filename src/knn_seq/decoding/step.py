@@ -102,6 +102,7 @@ class KnnBatch(StreamHook):
             if self.skipping is not None and needed is not None:
                 self.skipping.found(needed, neighbours)
         with self.stopwatch.timing("combination"):
+            step.complete(neighbours.values)
             best = step.best_log_probs(self.combiner.best_log_probs)
             inputs = CombinerInputs(step.queries, neighbours, step.log_probs.gather(1, neighbours.values), best)
             return mix_retrieved(step.log_probs, neighbours, self.combiner.combine(inputs, self.settings))

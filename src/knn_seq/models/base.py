@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
@@ -41,6 +42,10 @@ class Scored(NamedTuple):
     log_probs: Tensor  # (tokens, vocabulary): log p_MT, float32
 
 
+LeftOut = Callable[[Tensor, Tensor], Tensor]
+"""log p_MT of tokens that are not in the shortlist, relative to those that are: rows and tokens, (n,) each, to (n,)."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of decoding, a row for each beam of each sentence."""
@@ -51,12 +56,22 @@ class Step:
     sentences: Tensor  # (rows,): the number of each row's sentence, on the CPU: no device has to be asked for it
     finished: Tensor | None = None  # (rows,) bool: rows that are complete, whose log_probs nobody reads
     largest: Callable[[int], Tensor] | None = None  # a faster way to `best_log_probs`
+    left_out: LeftOut | None = None  # for a model with a shortlist; None: all log_probs are known
 
     def best_log_probs(self, count: int) -> Tensor:
         """The largest of each row's log_probs, largest first, (rows, count)."""
         if self.largest is not None:
             return self.largest(count)
         return largest_log_probs(self.log_probs, count)
+
+    def complete(self, tokens: Tensor) -> None:
+        """Let log_probs have these tokens, (rows, n), also where a shortlist has left them out with minus infinity."""
+        if self.left_out is None:
+            return
+        rows, places = (self.log_probs.gather(1, tokens) == -torch.inf).nonzero(as_tuple=True)
+        if len(rows):
+            missing = tokens[rows, places]
+            self.log_probs[rows, missing] = self.left_out(rows, missing)
 
 
 def largest_log_probs(log_probs: Tensor, count: int) -> Tensor:

@@ -84,7 +84,7 @@ class EncoderDecoderModel(NetworkModel):
 
     @cached_property
     def _fused(self) -> FusedNetwork | None:
-        return fused_network(self.network, self.settings.key, self.settings.dtype)
+        return fused_network(self.network, self.settings.key, str(self.settings.dtype))
 
     def forced_tokens(self, source: Sequence[int]) -> Sequence[int]:
         """The prefix."""

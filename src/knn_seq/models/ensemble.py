@@ -32,6 +32,9 @@ class Ensemble(Model):
 
     def __init__(self, models: Sequence[NetworkModel]) -> None:
         self.lead, *self.followers = models
+        for model in models:
+            if model.settings.shortlist:
+                raise InvalidSetting("The models of an ensemble choose among all words: leave out --shortlist.")
         for model in self.followers:
             if model.fingerprint.vocabulary != self.lead.fingerprint.vocabulary:
                 raise ModelMismatch(

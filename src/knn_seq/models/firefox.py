@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from knn_seq.errors import InvalidSetting
-from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer, UnknownToken
+from knn_seq.errors import InvalidSetting, NotFound
+from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer, Scored, TokenPair, UnknownToken
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
-from knn_seq.models.firefox_decoder import KEYS, FirefoxDecoder
 from knn_seq.models.firefox_network import (
     EncoderOutput,
+    FirefoxNetwork,
     FirefoxTokenizer,
     find_model_folder,
     installed_pairs,
     load_firefox,
 )
+from knn_seq.models.firefox_network.decoder import KEYS, FirefoxDecoder
+from knn_seq.models.firefox_network.shortlist_file import find_shortlist, read_shortlist
+from knn_seq.models.int8 import fast_int8
 from knn_seq.models.search import RowDecoder
 from knn_seq.models.search.plan import SearchPlan, unknown_argument
+from knn_seq.models.shortlist import Shortlist
 from knn_seq.settings import ModelSettings
 
 FLOAT_BYTES = 4  # of a weight, in what the network computes
@@ -44,13 +50,34 @@ class FirefoxBackend(ModelBackend):
     @classmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:
         """Read the folder's network and vocabulary."""
-        network, tokenizer = load_firefox(find_model_folder(name))
-        start = network.config.decoder_start_token_id
-        return FirefoxModel(network, FirefoxSides(tokenizer), tokenizer.vocabulary_hash(), settings, [start])
+        folder = find_model_folder(name)
+        network, tokenizer = load_firefox(folder)
+        shortlist = _shortlist(folder, network.config.vocab_size, settings)
+        vocabulary = tokenizer.vocabulary_hash()
+        return FirefoxModel(network, FirefoxSides(tokenizer), vocabulary, settings, shortlist)
 
 
 class FirefoxModel(EncoderDecoderModel):
-    """A network that is loaded, and searches, without Transformers: that alone would take seconds to import."""
+    """A network that is loaded, and searches, without Transformers: that alone would take seconds to import.
+
+    Args:
+        network: The network.
+        tokenizer: Text to tokens and back.
+        vocabulary: The vocabulary's fingerprint.
+        settings: The key, the device and the dtype to run in.
+        shortlist: The tokens that a source can become; None: all.
+    """
+
+    def __init__(
+        self,
+        network: FirefoxNetwork,
+        tokenizer: PairTokenizer,
+        vocabulary: str,
+        settings: ModelSettings,
+        shortlist: Shortlist | None = None,
+    ) -> None:
+        self.shortlist = shortlist
+        super().__init__(network, tokenizer, vocabulary, settings, [network.config.decoder_start_token_id])
 
     @property
     def source_language(self) -> str | None:
@@ -64,6 +91,11 @@ class FirefoxModel(EncoderDecoderModel):
         pair = re.fullmatch(r"firefox:\w+-(\w+)", self.settings.name)
         return pair[1] if pair else super().target_language
 
+    @classmethod
+    def default_dtype(cls, device: torch.device) -> str:
+        """int8, as its file is, where that is fast: a batch gives exactly what its sentences give alone."""
+        return "int8" if device.type == "cpu" and fast_int8() else "float32"
+
     def _encoder_output(self, states: Tensor) -> EncoderOutput:
         return EncoderOutput(states)
 
@@ -71,7 +103,20 @@ class FirefoxModel(EncoderDecoderModel):
         """One for sentences at different steps, unless the key is somewhere inside of the network."""
         if self.settings.key not in KEYS:
             return super().row_decoder(rows_each)
-        return FirefoxDecoder(self, rows_each)
+        return FirefoxDecoder(self.network, self.decoding_state, rows_each, self.shortlist, self.settings.key)
+
+    def score(self, pairs: Sequence[TokenPair]) -> Scored:
+        """See `Model.score`.  With a shortlist p_MT of any token is relative to the tokens that the source can become.
+
+        Those are what decoding chooses from; others only come in as neighbours' values.
+        """
+        keys, log_probs = super().score(pairs)
+        if self.shortlist is not None:
+            rows = torch.split(log_probs, [len(pair.target) for pair in pairs])
+            for some, pair in zip(rows, pairs, strict=True):
+                allowed = self.shortlist.of(pair.source).to(some.device)
+                some.sub_(some[:, allowed].logsumexp(dim=1, keepdim=True))
+        return Scored(keys, log_probs)
 
     def _plan(self, arguments: dict[str, Any], seed: int | None) -> SearchPlan:
         plan = super()._plan(arguments, seed)
@@ -106,3 +151,12 @@ class FirefoxSides(PairTokenizer):
     def token(self, token: int) -> str:
         """The piece."""
         return self.tokenizer.token(token)
+
+
+def _shortlist(folder: Path, vocab_size: int, settings: ModelSettings) -> Shortlist | None:
+    if not settings.shortlist:
+        return None
+    path = find_shortlist(folder)
+    if path is None:
+        raise NotFound(f"The model folder {folder} has no shortlist (lex.*.s2t.bin): leave out --shortlist.")
+    return read_shortlist(path, vocab_size)

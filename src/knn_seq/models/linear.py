@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from knn_seq.models.int8 import Int8Linear, Int8Weight
+
 Linear = Callable[[Tensor], Tensor]
 """(rows, inputs) to (rows, outputs)."""
 
@@ -15,15 +17,23 @@ FEW_ROWS = 8  # up to so many, a wide product on a CPU is up to three times as f
 WIDE = 1 << 14
 
 
-def linear_for(module: nn.Linear, dtype: str) -> Linear:
+def linear_for(module: nn.Linear | Int8Linear, dtype: str, vocabulary: Tensor | None = None) -> Linear:
     """What a linear layer computes.  What a wide one returns is overwritten by its next product.
 
     Args:
         module: The layer; its weights are shared, not copied.
-        dtype: The precision, as `ModelSettings.dtype` has it.
+        dtype: The precision, as `ModelSettings.dtype` has it: "int8", or any other for that of the layer's own weight.
+        vocabulary: The outputs that are wanted, ascending, (n,); None: all.
     """
-    weight, bias = module.weight, module.bias
-    if len(weight) >= WIDE and weight.device.type == "cpu":
+    if isinstance(module, nn.Linear) and dtype == "int8":
+        module = Int8Linear(Int8Weight.of(module.weight), module.bias)
+    if isinstance(module, Int8Linear):
+        return module.forward if vocabulary is None else module.limited(vocabulary)
+    weight: Tensor = module.weight
+    bias: Tensor | None = module.bias
+    if vocabulary is not None:
+        weight, bias = weight.detach()[vocabulary], None if bias is None else bias.detach()[vocabulary]
+    elif len(weight) >= WIDE and weight.device.type == "cpu":
         return WideLinear(weight, bias)
     return lambda x: F.linear(x, weight, bias)
 
@@ -61,3 +71,18 @@ class WideLinear:
         else:
             torch.addmm(self.bias, x, self.weight.t(), out=product)
         return product if single else self._float[:rows].copy_(product)
+
+
+def outputs_of(module: nn.Linear | Int8Linear, x: Tensor, rows: Tensor, outputs: Tensor) -> Tensor:
+    """A few outputs of a layer, (n,): of row rows[i] the output outputs[i].
+
+    Args:
+        module: The layer.
+        x: (all rows, inputs)
+        rows: (n,)
+        outputs: (n,)
+    """
+    if isinstance(module, Int8Linear):
+        return module.outputs_of(x, rows, outputs)
+    y = (x[rows] * module.weight[outputs]).sum(dim=1)
+    return y if module.bias is None else y + module.bias[outputs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from knn_seq.models.base import (
 from knn_seq.models.batching import spans
 from knn_seq.models.decoding_hook import decoding_hook
 from knn_seq.models.fingerprint import weights_fingerprint
+from knn_seq.models.int8 import quantize_linears
 from knn_seq.models.key_hook import KeyFound, KeyHook
 from knn_seq.models.log_probs import log_softmax
 from knn_seq.models.search import RowDecoder, SearchLoop, SearchPlan, search_plan
@@ -38,7 +40,13 @@ from knn_seq.settings import DecodingSettings, ModelSettings
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+# What everything but the linear layers computes in.
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.float32,
+}
 
 
 class NetworkModel(Model):
@@ -52,19 +60,29 @@ class NetworkModel(Model):
     """
 
     def __init__(self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings) -> None:
-        if settings.dtype not in DTYPES:
-            raise InvalidSetting(f"There is no dtype '{settings.dtype}': choose from {', '.join(DTYPES)}.")
-        self.settings = settings
+        self.device = _device(settings.device)
+        dtype = settings.dtype or self.default_dtype(self.device)
+        if dtype not in DTYPES:
+            raise InvalidSetting(f"There is no dtype '{dtype}': choose from {', '.join(DTYPES)}.")
+        if dtype == "int8" and self.device.type != "cpu":
+            raise InvalidSetting(f"The dtype int8 is for CPUs: on {self.device} use float16 or bfloat16.")
+        self.settings = replace(settings, dtype=dtype)
         self.tokenizer = tokenizer
         self.fingerprint = Fingerprint(weights_fingerprint(network), vocabulary)
         self.architecture = type(network).__name__
-        self.device = _device(settings.device)
-        self.network = network.to(self.device, DTYPES[settings.dtype]).eval()
+        self.network = network.to(self.device, DTYPES[dtype]).eval()
+        if dtype == "int8":
+            quantize_linears(network)
         time_major = network.config.model_type == "fsmt"
         self.key_hook = KeyHook(network, network.get_decoder(), settings.key, time_major)
         self.end_tokens = _as_set(network.generation_config.eos_token_id)
         self.max_length = self._positions()
         self.dimension = self.keys([TokenPair([self._any_token()], [self._any_token()])]).shape[1]
+
+    @classmethod
+    def default_dtype(cls, device: torch.device) -> str:
+        """What it computes in if nothing is said."""
+        return "float32"
 
     @abstractmethod
     def _teacher_forcing(self, pairs: Sequence[TokenPair]) -> tuple[dict[str, Tensor], list[int]]:

@@ -26,7 +26,7 @@ class TransformersBackend(ModelBackend):
     @classmethod
     def weight_bytes(cls, name: str, settings: ModelSettings) -> int:
         """Of the files of a folder, or of a model that was downloaded before, in the dtype that it is to run in."""
-        return stored_weights(name, settings.dtype)
+        return stored_weights(name, settings.dtype or "float32")
 
     @classmethod
     def load(cls, name: str, settings: ModelSettings) -> Model:

@@ -8,7 +8,7 @@ from typing import Any
 
 # As `from_pretrained` looks for them; a folder may hold the same weights in other forms, too.
 FILES = ("model.safetensors", "model-*-of-*.safetensors", "pytorch_model.bin", "pytorch_model-*-of-*.bin")
-NUMBER_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+NUMBER_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 4}  # int8 begins as float32
 
 
 def stored_weights(name: str, dtype: str) -> int:

@@ -75,7 +75,7 @@ class AdaptiveProbe:
         arrays = [np.ascontiguousarray(each) for each in (points, lists, distances)]  # held while faiss reads them
         query_pointer, list_pointer, distance_pointer = map(faiss.swig_ptr, arrays)
         found = faiss.swig_ptr(numbers), faiss.swig_ptr(ids)
-        parameters = _visiting(lists.shape[1])
+        parameters = list_parameters(lists.shape[1])
         self.ivf.search_preassigned_c(
             len(points), query_pointer, k, list_pointer, distance_pointer, *found, False, parameters
         )
@@ -83,6 +83,6 @@ class AdaptiveProbe:
 
 
 @lru_cache(maxsize=64)
-def _visiting(nprobe: int) -> Any:
+def list_parameters(nprobe: int) -> Any:
     """faiss's parameters of a search of so many lists; making them takes as long as a tenth of a small search."""
     return faiss.SearchParametersIVF(nprobe=nprobe)

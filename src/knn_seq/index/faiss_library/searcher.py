@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library.adaptive_probe import AdaptiveProbe, ProbedLists
+from knn_seq.index.faiss_library.few_queries import MOST_QUERIES, FewQueries
 from knn_seq.index.faiss_library.gpu import GpuIndex
 from knn_seq.index.faiss_library.layers import inverted_lists, make_tables
 from knn_seq.index.faiss_library.parallel import FaissResult, search_in_threads
@@ -29,9 +30,14 @@ class Searcher:
         make_tables(index)
         self.gpu = GpuIndex.of(index)
         self.adaptive = None if inverted_lists(index) is None or self.gpu else AdaptiveProbe(index)
+        self.few: FewQueries | None = None  # with the default options
+        if self.adaptive is not None and defaults.probe_ratio is not None:
+            self.few = FewQueries(self.adaptive, defaults.nprobe, defaults.probe_ratio)
 
     def search(self, queries: NDArray[np.float32], k: int, options: SearchOptions) -> FaissResult:
         """The k nearest of each query, (n, dimension)."""
+        if (few := self._few(queries, options)) is not None:
+            return few.search(queries, k)
         probed = self._probed(queries, options)
         if self.adaptive is None or probed is None:  # faiss divides the queries among threads by itself
             return self._search(queries, k, options)
@@ -55,12 +61,18 @@ class Searcher:
             rank: Given some rows of the queries and their candidates, (rows, candidates), the k nearest.
             k: How many.
         """
+        if (few := self._few(queries, options)) is not None:
+            return rank(slice(0, len(queries)), few.search(queries, candidates)[1])
         probed = self._probed(queries, options)
         if self.adaptive is None or probed is None:
             found = self._search(queries, candidates, options)[1]
             return search_in_threads(lambda rows: rank(rows, found[rows]), len(queries), k)
         adaptive = self.adaptive
         return search_in_threads(lambda rows: rank(rows, adaptive.search(probed, rows, candidates)[1]), len(queries), k)
+
+    def _few(self, queries: NDArray[np.float32], options: SearchOptions) -> FewQueries | None:
+        """What searches these queries, if they are few and nothing is asked for but the defaults."""
+        return self.few if len(queries) <= MOST_QUERIES and options is self.defaults else None
 
     def _probed(self, queries: NDArray[np.float32], options: SearchOptions) -> ProbedLists | None:
         """The lists that queries visit by a probe ratio; None: faiss chooses them."""

@@ -12,7 +12,7 @@ from knn_seq.errors import DamagedFile, InvalidSetting, MissingLibrary, NotFound
 from knn_seq.models.firefox_network.marian_file import read_marian_file
 from knn_seq.models.firefox_network.modeling import FirefoxNetwork
 from knn_seq.models.firefox_network.tokenization import FirefoxTokenizer
-from knn_seq.models.firefox_network.weights import convert
+from knn_seq.models.firefox_network.weights import convert, stored_scales
 
 
 def find_model_folder(name: str) -> Path:
@@ -48,7 +48,8 @@ def load_firefox(folder: Path) -> tuple[FirefoxNetwork, FirefoxTokenizer]:
     """The model of a folder, in float32 and ready to translate, with its tokenizer."""
     model_path = _only_file(folder, "model*.bin")
     tokenizer = FirefoxTokenizer(_vocabulary(folder))
-    config, weights = convert(read_marian_file(model_path))
+    file = read_marian_file(model_path)
+    config, weights = convert(file)
     if config.vocab_size < tokenizer.vocab_size:
         raise DamagedFile(
             f"{tokenizer.path} has {tokenizer.vocab_size} pieces and {model_path} embeds only {config.vocab_size}: "
@@ -59,6 +60,7 @@ def load_firefox(folder: Path) -> tuple[FirefoxNetwork, FirefoxTokenizer]:
         model = FirefoxNetwork(config)
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
+    model.weight_scales = stored_scales(file, config)
     # Text with characters that the vocabulary lacks has unknown pieces, and neighbours would propose them.
     model.generation_config.suppress_tokens = [tokenizer.unknown_token_id]
     return model.eval(), tokenizer

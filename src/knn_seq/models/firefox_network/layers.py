@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -13,6 +14,7 @@ from knn_seq.models.firefox_network.sizes import FirefoxSizes
 
 _NORM_EPS = 1e-6
 _FEW_ROWS = 16
+_LANES = 16  # floats that a CPU adds at a time
 
 
 class FirefoxCache:
@@ -20,7 +22,7 @@ class FirefoxCache:
 
     Attributes:
         states: The SSRU state of each layer, (rows, d).
-        memory: Keys and values of each layer's cross-attention, (rows, heads, source length, d / heads) each.
+        memory: Keys and values of each layer's cross-attention, see `CrossAttention.memory`.
         mask: What cross-attention adds to its scores, (rows, 1, 1, source length), or None.
         length: Number of target tokens seen.
     """
@@ -90,6 +92,15 @@ class SelfAttention(nn.Module):
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
+    def packed(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        """(tokens, d) to the same, for sequences of these lengths one behind the other."""
+        heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).split(lengths)
+        attended = [
+            F.scaled_dot_product_attention(*sequence.permute(1, 2, 0, 3).unsqueeze(1)).squeeze(0).transpose(0, 1)
+            for sequence in heads
+        ]
+        return self.out(torch.cat(attended).flatten(1))  # type: ignore[no-any-return]
+
 
 class CrossAttention(nn.Module):
     """Multi-head attention of the decoder to the encoder's states."""
@@ -102,14 +113,15 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(config.d_model, config.d_model)
 
     def memory(self, encoder_states: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the source, (rows, heads, source length, d / heads) each."""
-        k, v = self.kv(encoder_states).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).contiguous()
-        return k, v
+        """Keys and values of the source, (rows, heads, d / heads, source length), scaled, and the other way round."""
+        k, v = self.kv(encoder_states).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return (k.transpose(2, 3) * k.shape[3] ** -0.5).contiguous(), v.contiguous()
 
     def forward(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         """(rows, length, d) to the same, with a mask of (rows, 1, 1, source length)."""
         q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        attended = F.scaled_dot_product_attention(q, *memory, attn_mask=mask)
+        k, v = memory
+        attended = F.scaled_dot_product_attention(q, k.transpose(2, 3), v, attn_mask=mask, scale=1.0)
         return self.out(attended.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
@@ -120,11 +132,10 @@ class SSRU(nn.Module):
         super().__init__()
         self.zf = nn.Linear(config.d_model, 2 * config.d_model)
 
-    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """(rows, length, d) and the state before it, (rows, d), to outputs and the state after it."""
         z, f = self.zf(x).chunk(2, dim=-1)
         f = torch.sigmoid(f)
-        c = torch.zeros_like(z[:, 0]) if state is None else state
         states = []
         for z_t, f_t in zip(z.unbind(1), f.unbind(1), strict=True):
             c = torch.lerp(z_t, c, f_t)
@@ -145,7 +156,13 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(rows, length, d) to the same."""
-        x = self.self_attention_norm(x + self.self_attention(x, mask))
+        return self._feed_forward(self.self_attention_norm(x + self.self_attention(x, mask)))
+
+    def packed(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        """(tokens, d) to the same, for sequences of these lengths one behind the other."""
+        return self._feed_forward(self.self_attention_norm(x + self.self_attention.packed(x, lengths)))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
         return self.ffn_norm(x + self.fc2(torch.relu(self.fc1(x))))  # type: ignore[no-any-return]
 
 
@@ -163,7 +180,7 @@ class DecoderLayer(nn.Module):
         self.ffn_norm = nn.LayerNorm(config.d_model, _NORM_EPS)
 
     def forward(
-        self, x: Tensor, state: Tensor | None, memory: tuple[Tensor, Tensor], mask: Tensor | None
+        self, x: Tensor, state: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """(rows, length, d) and the SSRU's state to outputs and the state after them."""
         recurrent, state = self.ssru(x, state)
@@ -185,10 +202,20 @@ class Encoder(nn.Module):
         """Ids and mask (1: token, 0: padding), (rows, length) each, to states (rows, length, d)."""
         x = self.embed_tokens(input_ids)
         x = torch.add(self.embed_positions(0, x.shape[1], x), x, alpha=math.sqrt(x.shape[-1]))
-        mask = _additive(attention_mask, x)
+        if attention_mask is not None and x.device.type == "cpu":
+            return EncoderOutput(self._packed(x, attention_mask != 0))
+        mask = None if attention_mask is None else _additive(attention_mask, x)
         for layer in self.layers:
             x = layer(x, mask)
         return EncoderOutput(x)
+
+    def _packed(self, x: Tensor, real: Tensor) -> Tensor:
+        """Without the padding, which costs, and which lets a CPU add in another order than without it."""
+        lengths = real.sum(dim=1).tolist()
+        tokens = x[real]
+        for layer in cast("list[EncoderLayer]", list(self.layers)):
+            tokens = layer.packed(tokens, lengths)
+        return torch.zeros_like(x).masked_scatter(real.unsqueeze(2), tokens)
 
 
 class Decoder(nn.Module):
@@ -224,14 +251,14 @@ class Decoder(nn.Module):
         cache = past_key_values if past_key_values is not None else FirefoxCache()
         if not cache.memory:
             assert encoder_hidden_states is not None
-            cache.memory = [layer.cross_attention.memory(encoder_hidden_states) for layer in layers]
-            cache.mask = _additive(encoder_attention_mask, encoder_hidden_states)
+            encoded, cache.mask = in_lanes(encoder_hidden_states, encoder_attention_mask)
+            cache.memory = [layer.cross_attention.memory(encoded) for layer in layers]
         x = self._embed(input_ids, cache.length)
-        states: list[Tensor] = []
-        for number, layer in enumerate(layers):
-            x, state = layer(x, cache.states[number] if cache.states else None, cache.memory[number], cache.mask)
-            states.append(state)
-        cache.states = states
+        states = cache.states or [x.new_zeros(len(x), x.shape[-1])] * len(layers)
+        cache.states = []
+        for layer, state, memory in zip(layers, states, cache.memory, strict=True):
+            x, state = layer(x, state, memory, cache.mask)
+            cache.states.append(state)
         cache.length += input_ids.shape[1]
         return x, cache if use_cache or past_key_values is not None else None
 
@@ -257,9 +284,21 @@ class OutputProjection(nn.Linear):
         return logits.view(*x.shape[:-1], -1)
 
 
-def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A 0/1 mask (rows, length) as something to add to attention scores, (rows, 1, 1, length)."""
+def in_lanes(states: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What cross-attention reads: states, (rows, length, d), and what it adds to its scores, (rows, 1, 1, length).
+
+    The source is padded to full lanes: however much more padding a batch has, the same floats are then added first.  A
+    difference in the last bit would be enough for an integer to be rounded the other way.
+    """
     if mask is None:
-        return None
+        mask = torch.ones(states.shape[:2], dtype=torch.int64, device=states.device)
+    missing = -states.shape[1] % _LANES
+    if states.device.type == "cpu" and missing:
+        states, mask = F.pad(states, (0, 0, 0, missing)), F.pad(mask, (0, missing))
+    return states, _additive(mask, states)
+
+
+def _additive(mask: Tensor, like: Tensor) -> Tensor:
+    """A 0/1 mask (rows, length) as something to add to attention scores, (rows, 1, 1, length)."""
     lowest = torch.finfo(like.dtype).min
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask == 0, lowest)[:, None, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,21 +27,24 @@ class MarianFile:
         path: Where it was read from.
         tensors: Float32 arrays by Marian's names; a matrix has shape (inputs, outputs), a vector (1, size).
         options: The scalar options of the training configuration in the file, as text ("dec-cell": "ssru").
+        scales: What a 1 stood for in each tensor that has 8 bits in the file.
     """
 
     path: Path
     tensors: dict[str, NDArray[np.float32]]
     options: dict[str, str]
+    scales: dict[str, float] = field(default_factory=dict)
 
 
 def read_marian_file(path: Path) -> MarianFile:
-    """Read a complete file; 8-bit tensors are de-quantized, scales that only 8-bit arithmetic needs are left out."""
+    """Read a complete file; 8-bit tensors are de-quantized, and scales of 8-bit activations are left out."""
     try:
         cursor = _Cursor(path.read_bytes())
     except OSError as error:
         raise DamagedFile(f"Cannot read the model file {path}: {error.strerror}.") from error
     tensors: dict[str, NDArray[np.float32]] = {}
     options: dict[str, str] = {}
+    scales: dict[str, float] = {}
     try:
         version, count = cursor.integers(2)
         if version != _VERSION:
@@ -55,10 +58,12 @@ def read_marian_file(path: Path) -> MarianFile:
             if name == _OPTIONS:
                 options = _scalars(bytes(block.take(size)).rstrip(b"\0").decode())
             elif not name.startswith("special:") and not name.endswith("_QuantMultA"):
-                tensors[name] = _tensor(path, name, kind, shape, block)
+                tensors[name], scale = _tensor(path, name, kind, shape, block)
+                if scale is not None:
+                    scales[name] = scale
     except (EOFError, UnicodeDecodeError) as error:
         raise DamagedFile(f"The model file {path} is cut short or damaged: get it again.") from error
-    return MarianFile(path, tensors, options)
+    return MarianFile(path, tensors, options, scales)
 
 
 class _Cursor:
@@ -80,11 +85,14 @@ class _Cursor:
         return [int(number) for number in self.array(count, dtype)]
 
 
-def _tensor(path: Path, name: str, kind: int, shape: tuple[int, ...], block: _Cursor) -> NDArray[np.float32]:
+def _tensor(
+    path: Path, name: str, kind: int, shape: tuple[int, ...], block: _Cursor
+) -> tuple[NDArray[np.float32], float | None]:
+    """The numbers, and what a 1 stood for if they have 8 bits in the file."""
     if not shape or min(shape) < 1:
         raise EOFError
     if kind == _FLOAT32:
-        return block.array(prod(shape), "<f4").astype(np.float32).reshape(shape)
+        return block.array(prod(shape), "<f4").astype(np.float32).reshape(shape), None
     if kind != _INT8:
         raise DamagedFile(
             f"{path}: the tensor '{name}' has the type {kind:#x}; only float32 and 8-bit models can be read."
@@ -96,8 +104,8 @@ def _tensor(path: Path, name: str, kind: int, shape: tuple[int, ...], block: _Cu
     real: NDArray[np.float32] = np.divide(values, multiplier, dtype=np.float32)
     # The 8-bit product wants its right factor transposed; the embedding is also looked up by row, and kept as it is.
     if name.endswith("Wemb"):
-        return real.reshape(shape)
-    return real.reshape(shape[::-1]).T
+        return real.reshape(shape), 1 / float(multiplier)
+    return real.reshape(shape[::-1]).T, 1 / float(multiplier)
 
 
 def _scalars(text: str) -> dict[str, str]:

@@ -66,6 +66,8 @@ class FirefoxNetwork(FirefoxParts):
         super().__init__()
         self.config = config
         self.generation_config = GenerationDefaults(config.eos_token_id)
+        self.sensitive = ("qkv", "kv")  # what attention compares: half of the error of 8 bits would come from here
+        self.weight_scales: dict[str, Tensor] = {}  # of layers that had 8 bits, by path: `quantize_linears` asks
         self._make_parts(config)
         self.tie_weights()
 

@@ -106,6 +106,24 @@ def convert(file: MarianFile) -> tuple[FirefoxSizes, dict[str, Tensor]]:
     return config, {ours: _weight(file, config, ours, theirs) for ours, theirs in sources.items()}
 
 
+def stored_scales(file: MarianFile, config: FirefoxSizes) -> dict[str, Tensor]:
+    """What a 1 stands for in each output of the layers that have 8 bits in the file, (outputs,), by their paths."""
+    matrices = {"lm_head": ["Wemb"]} | {
+        ours.removesuffix(".weight"): theirs
+        for ours, theirs in _sources({"encoder": config.encoder_layers, "decoder": config.decoder_layers}).items()
+        if ours.endswith(".weight") and "norm" not in ours and ours != "shared.weight"
+    }
+    return {
+        path: torch.cat([torch.full((_outputs(file, name),), file.scales[name]) for name in names])
+        for path, names in matrices.items()
+        if all(name in file.scales for name in names)
+    }
+
+
+def _outputs(file: MarianFile, name: str) -> int:
+    return int(file.tensors[name].shape[0 if name == "Wemb" else 1])
+
+
 def _unknown_variant(file: MarianFile, reason: str) -> DamagedFile:
     return DamagedFile(
         f"{file.path} is of a variant that is not supported ({reason}): "

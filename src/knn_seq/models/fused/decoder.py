@@ -30,7 +30,7 @@ class FusedDecoder(RowDecoder):
     def __init__(self, model: EncoderDecoderModel, network: FusedNetwork, rows_each: int, key: str) -> None:
         self.model, self.network, self.rows_each, self.key = model, network, rows_each, key
         self.size = network.width // network.heads
-        like = network.project.weight
+        like = model.network.get_decoder().embed_tokens.weight
         self.vocabulary_size = len(like)
         self.cache = BeamCache(len(network.layers), network.heads, self.size, rows_each, like)
 

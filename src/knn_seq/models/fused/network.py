@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from knn_seq.models.int8 import Int8Linear, Int8Weight
 from knn_seq.models.linear import Linear, linear_for
 
 # The classes whose decoders are alike, and whether a block's norm comes before it.
@@ -59,14 +60,17 @@ class OutputProjection:
     """States to logits.
 
     Args:
-        weight: (vocabulary, width).
-        bias: (vocabulary,) or None.
+        module: The network's own.
+        bias: In the place of its own, (vocabulary,) or None.
         dtype: The precision of the product.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: str) -> None:
-        self.weight, self.bias = weight, bias
-        self._linear = linear_for(_linear(weight, bias), dtype)
+    def __init__(self, module: nn.Linear | Int8Linear, bias: Tensor | None, dtype: str) -> None:
+        if isinstance(module, Int8Linear):
+            self._module: nn.Linear | Int8Linear = Int8Linear(Int8Weight(module.weight, module.scales), bias)
+        else:
+            self._module = _linear(module.weight, bias)
+        self._dtype, self._linear = dtype, linear_for(self._module, dtype)
 
     def __call__(self, states: Tensor, vocabulary: Tensor | None = None) -> Tensor:
         """Logits, (rows, vocabulary).
@@ -75,10 +79,8 @@ class OutputProjection:
             states: (rows, width)
             vocabulary: The only tokens that can come, ascending, (n,): the logits are theirs, (rows, n); None: all.
         """
-        if vocabulary is None:
-            return self._linear(states)
-        bias = None if self.bias is None else self.bias[vocabulary]
-        return F.linear(states, self.weight[vocabulary], bias)
+        project = self._linear if vocabulary is None else linear_for(self._module, self._dtype, vocabulary)
+        return project(states)
 
 
 def fused_network(network: Any, key: str, dtype: str) -> FusedNetwork | None:
@@ -106,7 +108,7 @@ def fused_network(network: Any, key: str, dtype: str) -> FusedNetwork | None:
         network.config.d_model,
         PRE_NORM[name],
         _embedding(decoder),
-        OutputProjection(network.lm_head.weight, own if bias is None else bias, dtype),
+        OutputProjection(network.lm_head, own if bias is None else bias, dtype),
         _norm(decoder.layer_norm) if hasattr(decoder, "layer_norm") else None,
     )
 
@@ -129,10 +131,12 @@ def _layer(layer: Any, dtype: str) -> FusedLayer:
 
 
 @torch.no_grad()
-def _joined(modules: list[nn.Linear]) -> nn.Linear:
-    """One layer that computes what these do, side by side; they become views of its weights."""
+def _joined(modules: list[Any]) -> nn.Linear | Int8Linear:
+    """One layer that computes what these do, side by side; they become views of its weights if these are floats."""
     weight = torch.cat([module.weight for module in modules])
     bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
+    if isinstance(modules[0], Int8Linear):
+        return Int8Linear(Int8Weight(weight, torch.cat([module.scales for module in modules])), bias)
     first = 0
     for module in modules:
         rows = slice(first, first + len(module.weight))

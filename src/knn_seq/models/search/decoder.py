@@ -45,3 +45,7 @@ class RowDecoder(ABC):
     @abstractmethod
     def keep(self, sentences: Sequence[int]) -> None:
         """Drop all sentences but these, and have these in this order."""
+
+    def logits_of(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Of one that says which tokens can come: logits of any tokens in some rows of the last step, (n,) each."""
+        raise NotImplementedError(f"{type(self).__name__} has the logits of all tokens")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import Hypothesis, Step, StepHook, StreamHook
+from knn_seq.models.base import Hypothesis, LeftOut, Step, StepHook, StreamHook
 from knn_seq.models.search.beam import BeamSearch
 from knn_seq.models.search.decoder import RowDecoder
 from knn_seq.models.search.distribution import Distribution
@@ -189,8 +189,9 @@ class Batch:
             for prefix in sentence.prefixes
         ]
         logits, queries, vocabulary = self.decoder.step(torch.tensor(tokens))
+        left_out = None if vocabulary is None else self._left_out(logits)
         distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size)
-        self._call_hooks(distribution, queries)
+        self._call_hooks(distribution, queries, left_out)
         del logits  # so that the next step computes in the same memory, which the CPU has at hand
         self.chooser.choose(distribution, self.sentences, apply_rules(distribution, self.sentences))
         self._follow()
@@ -208,21 +209,34 @@ class Batch:
         if moved:
             self.decoder.follow(torch.tensor(parents))
 
-    def _call_hooks(self, distribution: Distribution, queries: Tensor) -> None:
+    def _left_out(self, logits: Tensor) -> LeftOut:
+        """What tells of the other tokens' log p, relative to those that can come."""
+        normalizers = logits.float().logsumexp(dim=1)
+        return lambda rows, tokens: self.decoder.logits_of(rows, tokens).float() - normalizers[rows]
+
+    def _call_hooks(self, distribution: Distribution, queries: Tensor, left_out: LeftOut | None) -> None:
         requests = [sentence.request for sentence in self.sentences]
         each = self.decoder.rows_each
         for hook, places in _by_hook(requests):
             if hook is None:
                 continue
             if len(places) == len(requests):
-                self._call(hook, distribution, queries, self.sentences)
+                self._call(hook, distribution, queries, self.sentences, left_out)
                 continue
             rows = (each * torch.tensor(places).unsqueeze(1) + torch.arange(each)).flatten().to(queries.device)
             part = Distribution.of_log_probs(distribution.stored[rows])
-            self._call(hook, part, queries[rows], [self.sentences[place] for place in places])
+            own = None if left_out is None else _of_rows(left_out, rows)
+            self._call(hook, part, queries[rows], [self.sentences[place] for place in places], own)
             distribution.stored[rows] = part.log_probs
 
-    def _call(self, hook: StepHook, distribution: Distribution, queries: Tensor, sentences: Sequence[Sentence]) -> None:
+    def _call(
+        self,
+        hook: StepHook,
+        distribution: Distribution,
+        queries: Tensor,
+        sentences: Sequence[Sentence],
+        left_out: LeftOut | None,
+    ) -> None:
         step = Step(
             queries,
             distribution.stored,
@@ -230,11 +244,17 @@ class Batch:
             torch.tensor([sentence.request.number for sentence in sentences]).repeat_interleave(self.decoder.rows_each),
             _finished(sentences, queries.device),
             lambda count: distribution.best(count).log_probs,
+            left_out,
         )
         if isinstance(hook, StreamHook):
             distribution.change(hook.changes(step))
         else:
             distribution.replace(hook(step))
+
+
+def _of_rows(left_out: LeftOut, rows: Tensor) -> LeftOut:
+    """The same for some rows alone."""
+    return lambda places, tokens: left_out(rows[places], tokens)
 
 
 def _by_hook(requests: Sequence[Request]) -> list[tuple[StepHook | None, list[int]]]:

@@ -1,0 +1,74 @@
+"""What do 8 bits and a shortlist cost?  BLEU of Firefox's model alone and with neighbours, against float32.
+
+Each store is searched with the settings that its own build measured; greedy, on sentences that no store has.  How many
+translations change with the batch size is told beside: float32 adds in another order, 8 bits are exact.
+
+    python benchmarks/precision.py --into docs/speed.md
+"""
+
+from __future__ import annotations
+
+from knn_seq.runtime.environment import prepare_environment
+
+prepare_environment()  # before torch is imported
+
+from typing import Any
+
+from figures import commit, markdown, measuring_conditions, write_figures
+from rounds import command_line, options_of
+
+from knn_seq import Datastore, Translator
+from knn_seq.demo.corpus import load_demo_corpus
+from knn_seq.demo.run import MODEL, TRAINING_SENTENCES, write_tsv
+from knn_seq.metrics import METRICS
+from knn_seq.models import load_model
+from knn_seq.settings import ModelSettings
+
+QUICK_SENTENCES, QUICK_TEST = 300, 16
+SYSTEMS = {  # label: dtype of the keys, of the model, shortlist
+    "float32": ("float32", "float32", False),
+    "int8": ("int8", "int8", False),
+    "int8, keys of float32": ("float32", "int8", False),
+    "float32, shortlist": ("float32", "float32", True),
+    "int8, shortlist": ("int8", "int8", True),
+}
+
+
+def main() -> None:
+    arguments = command_line(__doc__).parse_args()
+    quick, conditions = options_of(arguments).quick, measuring_conditions()
+    corpus, count = load_demo_corpus(), QUICK_SENTENCES if quick else TRAINING_SENTENCES
+    test = (corpus.dev + corpus.test)[: QUICK_TEST if quick else None]
+    sources, references = [pair.source for pair in test], [pair.target for pair in test]
+    folder = arguments.folder / f"precision-{count}-{commit()}"
+    write_tsv(folder / "train.tsv", corpus.train[:count])
+    for dtype in ("float32", "int8"):
+        model = load_model(ModelSettings(MODEL, dtype=dtype))
+        Datastore.build(folder / dtype, model, folder / "train.tsv")
+    outputs: dict[str, dict[str, list[str]]] = {"base": {}, "kNN-MT": {}}
+    changed: dict[str, int] = {}
+    for label, (keys, dtype, shortlist) in SYSTEMS.items():
+        translator = Translator(folder / keys, dtype=dtype, shortlist=shortlist, beam_size=1)
+        outputs["base"][label] = texts(translator, sources, weight=0.0)
+        outputs["kNN-MT"][label] = texts(translator, sources)
+        alone = texts(translator, sources, batch_size=1)
+        changed[label] = sum(one != other for one, other in zip(outputs["kNN-MT"][label], alone, strict=True))
+    bleu = {system: METRICS.get("bleu")().scores(its, references, sources) for system, its in outputs.items()}
+    rows = [
+        [label, *(f"{bleu[system][label].value:.2f}" for system in outputs), f"{changed[label]} of {len(test)}"]
+        for label in SYSTEMS
+    ]
+    title = (
+        f"Bible, Portuguese to English: {count:,} sentence pairs, {len(test):,} test sentences, greedy, batches of 32; "
+        "the last column: translations with neighbours that are others sentence by sentence."
+    )
+    head = ["computed in", "BLEU of the model alone", "BLEU of kNN-MT", "changed by the batch size"]
+    write_figures(arguments.into, {"precision": f"{title}\n\n{markdown(head, rows)}"}, conditions)
+
+
+def texts(translator: Translator, sources: list[str], **options: Any) -> list[str]:
+    return [str(output) for output in translator.translate(sources, **options)]
+
+
+if __name__ == "__main__":
+    main()
