@@ -138,7 +138,7 @@ def kills(store: Path, times: int) -> dict[str, Any]:
             server = Server(copied)
             there: set[str] = set()
             while True:
-                query = {"corpus": "corrections", "limit": 500, "offset": len(there)}
+                query: dict[str, str | int] = {"corpus": "corrections", "limit": 500, "offset": len(there)}
                 found = httpx.get(f"{server.url}/v1/stores/bench/memory", params=query, timeout=60).json()["pairs"]
                 there |= {pair["id"] for pair in found}
                 if len(found) < 500:

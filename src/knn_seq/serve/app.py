@@ -75,7 +75,7 @@ def make_app(named: dict[str, Path], settings: ServerSettings) -> FastAPI:
     async def figures() -> Response:
         for each in stores:
             metrics.waiting.labels(each.name).set(each.queue.waiting)
-            counts = each.translator.store.manifest.counts
+            counts = each.current.manifest.counts
             metrics.pairs.labels(each.name).set(counts.sentences)
             metrics.entries.labels(each.name).set(counts.tokens)
         return metrics.answer()

@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, File, UploadFile
 from fastapi.responses import FileResponse
+from starlette.datastructures import UploadFile as AnyUpload
 
 from knn_seq.decoding import Translation
 from knn_seq.documents import DOCUMENT_FORMATS
@@ -101,7 +102,7 @@ def document_suffixes() -> list[str]:
     return sorted({suffix for name in DOCUMENT_FORMATS.names() for suffix in DOCUMENT_FORMATS.get(name).suffixes})
 
 
-async def begin_document(served: Served, service: Service, jobs: Jobs, file: UploadFile) -> Job:
+async def begin_document(served: Served, service: Service, jobs: Jobs, file: AnyUpload) -> Job:
     """Begin to translate a file."""
     job = jobs.create("document", client_name(file))
     try:

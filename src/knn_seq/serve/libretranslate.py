@@ -18,8 +18,9 @@ from knn_seq.serve.errors import bad_request
 from knn_seq.serve.jobs import Jobs
 from knn_seq.serve.languages import Detection, detect, language_code, language_name
 from knn_seq.serve.memory import NewPair, write_pairs
+from knn_seq.serve.protected import TranslatedText
 from knn_seq.serve.schemas import ERRORS, bearer
-from knn_seq.serve.service import Service, TranslatedText
+from knn_seq.serve.service import Service
 from knn_seq.serve.stores import Stores
 
 FORMATS = ("text", "html")

@@ -66,7 +66,7 @@ class Metrics:
         registry = self._registry
         if SHARED in os.environ:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry)
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 

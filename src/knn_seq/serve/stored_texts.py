@@ -52,7 +52,7 @@ class CurrentGlossary:
         if self._store.changed():
             self._store.reload()
         info = self._store.manifest.glossary
-        if (info and info.file) != self._file:
-            self._glossary = stored_glossary(self._store)
-            self._file = info and info.file
+        file = None if info is None else info.file
+        if file != self._file:
+            self._glossary, self._file = stored_glossary(self._store), file
         return self._glossary

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from knn_seq.datastore import Datastore
 from knn_seq.errors import InvalidSetting
@@ -32,6 +33,11 @@ class Served:
     source: str  # language code
     target: str
     exact_matches: ExactMatches
+
+    @property
+    def current(self) -> Datastore:
+        """The datastore in the generation that the last batch has seen."""
+        return cast(Datastore, self.translator.store)
 
 
 class Stores:

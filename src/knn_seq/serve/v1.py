@@ -128,19 +128,19 @@ def _explained(
     served: Served, sentences: list[Translation], options: dict[str, Any], neighbours: int
 ) -> list[dict[str, Any]]:
     """Why each sentence of a text was translated as it was."""
-    translator = served.translator
+    translator, store = served.translator, served.current
     explanations = explain(translator, sentences, neighbours, **options)
-    tokenizer, told = translator.model.tokenizer, to_dicts(explanations, translator.store)
+    tokenizer, told = translator.model.tokenizer, to_dicts(explanations, store)
     for each, sentence in zip(told, sentences, strict=True):
         for neighbour in (found for token in each["tokens"] for found in token["neighbours"]):
-            target = translator.store.targets[neighbour["sentence"]].tolist()
+            target = store.targets[neighbour["sentence"]].tolist()
             neighbour["around"] = around_word(neighbour["target"], target, neighbour["position"], tokenizer)
         each["words"] = [word._asdict() for word in words_of(sentence.text, sentence.tokens, tokenizer)]
     return told
 
 
 def _info(served: Served) -> StoreInfo:
-    store = served.translator.store
+    store = served.current
     manifest = store.manifest
     return StoreInfo(
         name=served.name,
