@@ -20,7 +20,7 @@ LIMITS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    from knn_seq.serve.settings import ServerSettings
+    from knn_seq.serve.settings import ENGINES, ServerSettings
 
     parser.add_argument("stores", nargs="+", metavar="STORE", help="a datastore's folder, or NAME=FOLDER")
     parser.add_argument("--host", default=ServerSettings.host, help="the address to listen on (default: %(default)s)")
@@ -40,6 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=ServerSettings.workers,
         metavar="N",
         help="processes; each loads the model, all map the same datastores (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--engine", choices=ENGINES, default=ServerSettings.engine, help="ray: as many replicas of Ray Serve instead"
+    )
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="of a Ray cluster, or auto (default: started here)")
+    parser.add_argument(
+        "--jobs-folder",
+        type=Path,
+        metavar="FOLDER",
+        help="where files of clients lie while they are worked on; on a cluster one that all machines see",
     )
     limits = parser.add_argument_group("limits")
     for name, meaning in LIMITS.items():
@@ -63,6 +73,9 @@ def run(arguments: argparse.Namespace) -> None:
         open=arguments.open,
         cors_origins=tuple(arguments.cors_origin),
         workers=arguments.workers,
+        engine=arguments.engine,
+        ray_address=arguments.ray_address,
+        jobs_folder=arguments.jobs_folder,
         **{name: getattr(arguments, name) for name in LIMITS},
     )
     serve(parse_stores(arguments.stores), settings)

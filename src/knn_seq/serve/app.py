@@ -84,7 +84,7 @@ def make_app(named: dict[str, Path], settings: ServerSettings) -> FastAPI:
     async def description() -> JSONResponse:
         return JSONResponse(_described(app))
 
-    _answer_errors(app)
+    answer_errors(app)
     # The one that is added last sees a request first.
     app.add_middleware(BodyLimit, settings.largest_body, settings.largest_upload)
     if settings.cors_origins:
@@ -96,7 +96,9 @@ def make_app(named: dict[str, Path], settings: ServerSettings) -> FastAPI:
     return app
 
 
-def _answer_errors(app: FastAPI) -> None:
+def answer_errors(app: FastAPI) -> None:
+    """Let an application answer every error with one sentence."""
+
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
         told = error.detail if isinstance(error, RequestError) else HTTPStatus(error.status_code).phrase

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -47,7 +48,7 @@ class JobState(BaseModel):
     total: int | None = Field(default=None, description="How many there are, if that is known")
     error: str | None = None
     report: dict[str, Any] | None = Field(default=None, description="Figures of what was done")
-    process: int = Field(default_factory=os.getpid, exclude=True)
+    process: str = Field(default_factory=lambda: f"{os.getpid()}@{platform.node()}", exclude=True)
 
 
 class Stopped(KnnSeqError):
@@ -179,9 +180,13 @@ class Jobs:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _runs(process: int) -> bool:
+def _runs(process: str) -> bool:
+    """Whether a process runs; one on another machine is held to."""
+    number, _, node = process.partition("@")
+    if node != platform.node():
+        return True
     try:
-        os.kill(process, 0)
+        os.kill(int(number), 0)
     except ProcessLookupError:
         return False
     except PermissionError:

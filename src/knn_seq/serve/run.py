@@ -48,7 +48,9 @@ def serve(named: dict[str, Path], settings: ServerSettings) -> None:
         "timeout_worker_healthcheck": ANSWER_SECONDS,
     }
     with suppress(KeyboardInterrupt):  # a signal to stop, when all is done
-        if settings.workers == 1:
+        if settings.engine == "ray":
+            _serve_on_ray(named, settings, options)
+        elif settings.workers == 1:
             from knn_seq.serve.app import make_app
 
             app = make_app(named, settings)
@@ -68,6 +70,23 @@ def worker_app() -> FastAPI:
     for name in ("api_keys", "jobs_folder"):
         given[name] = given[name] and Path(given[name])
     return make_app(paths, ServerSettings(**{**given, "cors_origins": tuple(given["cors_origins"])}))
+
+
+def _serve_on_ray(named: dict[str, Path], settings: ServerSettings, options: dict[str, Any]) -> None:
+    """Take requests here, and let replicas answer them."""
+    import uvicorn
+
+    from knn_seq.serve.ray_replicas import front_app, start_replicas, stop_replicas
+
+    folder = settings.jobs_folder or Path(tempfile.mkdtemp(prefix="knn-seq-"))
+    try:
+        handle = start_replicas(named, replace(settings, jobs_folder=folder), settings.ray_address)
+        log.info("http://%s:%d/ with %d replicas", settings.host, settings.port, settings.workers)
+        uvicorn.Server(uvicorn.Config(front_app(handle, settings), **options)).run()
+    finally:
+        stop_replicas()
+        if settings.jobs_folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _serve_in_processes(named: dict[str, Path], settings: ServerSettings, options: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from knn_seq.errors import InvalidSetting
 
+ENGINES = ("local", "ray")
 ROLES = ("translate", "edit", "admin")  # of API keys; each may do what those before it may
 
 
@@ -15,7 +16,9 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     port: int = 5000  # LibreTranslate's, which its clients know
-    workers: int = 1  # processes
+    workers: int = 1  # processes, or replicas on Ray
+    engine: str = "local"  # "local": processes of this machine; "ray": replicas of Ray Serve
+    ray_address: str | None = None  # of a Ray cluster; None: Ray is started on this machine
     api_keys: Path | None = None  # the file of keys; None: everyone who reaches the server may do everything
     open: bool = False  # let others than this machine use it without keys
     cors_origins: tuple[str, ...] = ()  # pages of other servers that may use the API; "*": all
@@ -34,6 +37,8 @@ class ServerSettings:
         for name in ("workers", *largest, "queue_size", "batch_size"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}.")
+        if self.engine not in ENGINES:
+            raise InvalidSetting(f"There is no engine '{self.engine}' to serve with: choose from {', '.join(ENGINES)}.")
         if not 0 <= self.port < 1 << 16:
             raise InvalidSetting(f"A port lies between 0 and 65535: {self.port} does not.")
         if self.api_keys is None and not self.open and not is_loopback(self.host):
