@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,7 +89,9 @@ def start_replicas(named: dict[str, Path], settings: ServerSettings, address: st
     except ImportError as error:
         raise MissingLibrary("Replicas need Ray Serve: install it with `pip install 'knn-seq[ray,serve]'`.") from error
     if not ray.is_initialized():
+        ending = signal.getsignal(signal.SIGTERM)
         connect(ray, address or os.environ.get("RAY_ADDRESS"), settings.workers + 1)
+        signal.signal(signal.SIGTERM, ending)  # Ray's own would end this process at once
     serve.start(proxy_location="Disabled")  # this process is what clients talk to
     deployment = serve.deployment(
         Replica,
