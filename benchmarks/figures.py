@@ -60,6 +60,8 @@ FIGURES = {
     "training-time": Figure("docs/combiners.md", "training_time.py"),
     "pruning": Figure("docs/pruning.md", "pruning.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
     "live": Figure("docs/memory.md", "live.py"),
+    "glossary": Figure("docs/glossary.md", "glossary.py", ("--it-text", IT_TEXT)),
+    "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py"),
     "build-engines": Figure("docs/cluster.md", "build_engines.py"),

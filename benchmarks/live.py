@@ -117,7 +117,7 @@ def changed_search(
     total = len(store.texts)
     chosen = random.permutation(total)[: int(CHANGED * total)].tolist()
     source = JitteredModel(model)
-    few = max(len(chosen) // 25, 1)  # that stay in a small segment; the others are added to the index
+    few = max(len(chosen) // 60, 1)  # that stay in a small segment; the others are added to the index
     for some in (chosen[few:], chosen[:few]):
         changed.add([changed.texts[number] for number in some], source)
     changed.delete([store.pairs[number].id for number in random.permutation(total)[: int(CHANGED * total)].tolist()])

@@ -17,6 +17,8 @@ ENTRY_POINTS = """
 certainty = example_parts:CertaintyCombiner
 [knn_seq.corpus]
 pairs_xml = example_parts:PairsXmlReader
+[knn_seq.documents]
+keyed_lines = example_parts:KeyedLinesDocument
 [knn_seq.index]
 cells = example_parts:CellsIndex
 """
@@ -101,3 +103,14 @@ def test_a_combiner_sees_queries_and_the_model(run, store):
     assert len(weights) > 3  # each token has its own
     code, _, err = run("translate", *options, "--combiner-option", "power=2", stdin=lines)
     assert (code, "has no option 'power': it has exponent" in err) == (2, True)
+
+
+def test_a_document_format_of_another_package_is_found_by_its_suffix(run, store, tmp_path):
+    (tmp_path / "a.keyed").write_text("# nothing\none:5 6 x\ntwo:%s y\n")
+    files = (tmp_path / "a.keyed", "--output", tmp_path / "b.keyed")
+    code, out, err = run("translate", store, *files, "--document-option", "sign=:", "--report", "json", "-q")
+    assert code == 0, err
+    report = json.loads(out)
+    assert (report["format"], [segment["key"] for segment in report["details"]]) == ("keyed_lines", ["one", "two"])
+    first, second, third = (tmp_path / "b.keyed").read_text().splitlines()
+    assert (first, second[:4], third[:4], third.count("%s")) == ("# nothing", "one:", "two:", 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from knn_seq.runtime.environment import prepare_environment
 
 __version__ = "0.1.0"
-__all__ = ["Datastore", "KnnSeqError", "Translation", "Translator", "__version__"]
+__all__ = ["Datastore", "Glossary", "KnnSeqError", "Term", "Translation", "Translator", "__version__"]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 prepare_environment()  # here, since it has to be before torch is first used
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from knn_seq.datastore import Datastore
     from knn_seq.decoding.translation import Translation
     from knn_seq.errors import KnnSeqError
+    from knn_seq.glossary import Glossary, Term
     from knn_seq.translator import Translator
 
 _MODULES = {
     "Datastore": "knn_seq.datastore",
+    "Glossary": "knn_seq.glossary",
     "KnnSeqError": "knn_seq.errors",
+    "Term": "knn_seq.glossary",
     "Translation": "knn_seq.decoding.translation",
     "Translator": "knn_seq.translator",
 }

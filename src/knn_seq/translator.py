@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
@@ -13,12 +14,16 @@ from knn_seq.combine.trained import TrainedCombiner
 from knn_seq.corpus import Corpus, CorpusLike, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
+from knn_seq.decoding.chain import StepHooks
+from knn_seq.decoding.term_decoder import BoundOutput, TermDecoder
 from knn_seq.errors import InvalidSetting, KnnSeqError
+from knn_seq.glossary import Glossary, GlossaryLike, TermFinder, as_glossary, stored_glossary
 from knn_seq.likelihood import Reference, calibrate
-from knn_seq.models import Hypothesis, Model, Source, as_model
+from knn_seq.models import Hypothesis, Model, Source, StepHook, as_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import BuildSettings, DecodingSettings, ModelSettings, SearchSettings, override, reject_unknown
+from knn_seq.storage.exact_matches import ExactMatches
 from knn_seq.storage.translation_memory import TranslationMemory
 from knn_seq.train import Training, examples_for, store_combiner, train
 from knn_seq.train.general import general_sentences
@@ -49,6 +54,8 @@ class Translator:
         translation_memory: Instead of a datastore, sentence pairs that are searched as they are: pairs of texts, a
             file, an opened corpus, or an opened memory.  Without a temperature, a combiner is trained on a few of
             them, which takes seconds.
+        glossary: Terms that are binding: a `Glossary`, a file, a mapping from sources to targets, or `Term`s; None: the
+            datastore's own, if it has one.
         decoding: How translations are searched for: `DecodingSettings`, or a `GenerationConfig` of Transformers.
         **options: Other defaults than the datastore's own: fields of `SearchSettings`, `DecodingSettings` and, for the
             model, `ModelSettings`.
@@ -62,6 +69,7 @@ class Translator:
         tokenizer: Any = None,
         ensemble: Sequence[str | Model] = (),
         translation_memory: TranslationMemory | CorpusLike | None = None,
+        glossary: GlossaryLike | None = None,
         decoding: DecodingSettings | Any = None,
         **options: Unpack[TranslatorOptions],
     ) -> None:
@@ -82,11 +90,14 @@ class Translator:
         self.model: Model = Ensemble.of([lead, *(as_model(other, wanted) for other in ensemble)]) if ensemble else lead
         self.decoder = KnnDecoder(opened, self.model, {name: given[name] for name in given if name in _SEARCH})
         self.decoder.settings()  # what cannot be is refused at once
+        self.glossary = self._opened_glossary(glossary)
+        self.term_decoder = TermDecoder(self.model)
         self.decoding = override(decoding, given) if isinstance(decoding, DecodingSettings) else decoding
         self.decoding = self.decoding or override(DecodingSettings(), given)
         self.stopwatch: Stopwatch | None = None  # told where the time of decoding goes
         self._lock = threading.Lock()  # hooks belong to the model, not to a thread
         self._owns_store, self._closed = not isinstance(store, Datastore), False
+        self._exact: ExactMatches | None = None  # made when a file is first translated
         if isinstance(self.store, TranslationMemory) and given.get("temperature") is None:
             self._measure_memory(given.get("combiner"))
 
@@ -101,6 +112,8 @@ class Translator:
         sources: str,
         on_progress: Callable[[int], None] | None = None,
         decoding: DecodingSettings | Any = None,
+        *,
+        glossary: GlossaryLike | None = None,
         **options: Unpack[TranslateOptions],
     ) -> Translation: ...
 
@@ -110,6 +123,8 @@ class Translator:
         sources: Sequence[str],
         on_progress: Callable[[int], None] | None = None,
         decoding: DecodingSettings | Any = None,
+        *,
+        glossary: GlossaryLike | None = None,
         **options: Unpack[TranslateOptions],
     ) -> list[Translation]: ...
 
@@ -118,6 +133,8 @@ class Translator:
         sources: str | Sequence[str],
         on_progress: Callable[[int], None] | None = None,
         decoding: DecodingSettings | Any = None,
+        *,
+        glossary: GlossaryLike | None = None,
         **options: Unpack[TranslateOptions],
     ) -> Translation | list[Translation]:
         """Translate a sentence, or many of them.
@@ -126,21 +143,28 @@ class Translator:
             sources: The sentence or the sentences; an empty one gives an empty translation.
             on_progress: Called with the number of sentences that are done since the last call.
             decoding: Instead of the translator's: `DecodingSettings`, or a `GenerationConfig` of Transformers.
+            glossary: Instead of the translator's; an empty one ({}) binds nothing.
             **options: Fields of `SearchSettings` and `DecodingSettings`; a weight of 0 is the model alone.
         """
         if isinstance(sources, str):
-            return self.translate([sources], on_progress, decoding, **options)[0]
+            return self.translate([sources], on_progress, decoding, glossary=glossary, **options)[0]
         search, decoding = self.settings(options, decoding)
+        terms = self.glossary if glossary is None else self._opened_glossary(glossary)
+        finder = terms.finder(self.model.source_language, self.model.target_language) if terms else None
         read, cut = self.read(sources)
         results = [Translation("", source, []) for source in sources]
         nonempty = [i for i in sorted(range(len(sources)), key=lambda i: -len(read[i].tokens)) if sources[i].strip()]
         size = decoding.batch_size if isinstance(decoding, DecodingSettings) else DecodingSettings.batch_size
-        for place, nbest in self._generate([read[i] for i in nonempty], search, decoding, size):
+        for place, output in self._generate([read[i] for i in nonempty], search, decoding, size, finder):
             i = nonempty[place]
             best, *others = [
-                Translation(self.model.tokenizer.decode(one.tokens), sources[i], one.tokens, one.score) for one in nbest
+                Translation(self.model.tokenizer.decode(one.tokens), sources[i], one.tokens, one.score)
+                for one in output.outputs
             ]
             best.alternatives, best.source_cut = others, cut[i]
+            if output.check is not None:
+                for each in (best, *others):
+                    each.terms = output.check.uses(each)
             results[i] = best
             if on_progress is not None:
                 on_progress(1)
@@ -243,6 +267,15 @@ class Translator:
         with self._lock:
             return Datastore(self.store.path).add(pairs, self.model, **{**options, "update": update})
 
+    @property
+    def exact_matches(self) -> ExactMatches:
+        """The targets that the searched sentence pairs have for a complete source."""
+        self.decoder.refresh()
+        texts, deleted = self.store.texts, getattr(self.store, "deleted", ())
+        if self._exact is None or self._exact.texts is not texts or len(self._exact.deleted) != len(deleted):
+            self._exact = ExactMatches(texts, deleted)
+        return self._exact
+
     def close(self) -> None:
         """Let go of indexes and files; a datastore or a model that was given stays as it is."""
         with self._lock:
@@ -260,14 +293,48 @@ class Translator:
         self.close()
 
     def _generate(
-        self, sources: list[Source], search: SearchSettings, decoding: DecodingSettings | Any, batch_size: int
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        self,
+        sources: list[Source],
+        search: SearchSettings,
+        decoding: DecodingSettings | Any,
+        batch_size: int,
+        finder: TermFinder | None = None,
+    ) -> Iterator[tuple[int, BoundOutput]]:
+        """The outputs of each source, by its number, as they are found."""
         with self._lock:
             if self._closed:
                 raise KnnSeqError("This translator is closed: open another one.")
             self.decoder.refresh()
-            knn = self.decoder.batch(sources, search, self.stopwatch, at_once=False)
-            yield from self.model.generate_stream([source.tokens for source in sources], decoding, knn, batch_size)
+            if finder is None:
+                knn = self.decoder.batch(sources, search, self.stopwatch, at_once=False)
+                tokens = [source.tokens for source in sources]
+                for number, outputs in self.model.generate_stream(tokens, decoding, knn, batch_size):
+                    yield number, BoundOutput(outputs, None)
+                return
+            for start in range(0, len(sources), batch_size):
+                some = sources[start : start + batch_size]
+                decode = partial(self._decode, some, search, decoding)
+                yield from enumerate(self.term_decoder.generate(some, finder, decode), start)
+
+    def _decode(
+        self,
+        sources: Sequence[Source],
+        search: SearchSettings,
+        decoding: DecodingSettings | Any,
+        numbers: Sequence[int],
+        terms: StepHook | None,
+    ) -> list[list[Hypothesis]]:
+        """The outputs of some of the sources, with a hook behind that of the neighbours."""
+        some = [sources[number] for number in numbers]
+        knn = self.decoder.batch(some, search, self.stopwatch)
+        hook = knn if terms is None else StepHooks(knn, terms)
+        return self.model.generate([source.tokens for source in some], decoding, hook)
+
+    def _opened_glossary(self, glossary: GlossaryLike | None) -> Glossary | None:
+        """The glossary that was given, or else the datastore's own."""
+        if glossary is not None:
+            return as_glossary(glossary, self.model.source_language, self.model.target_language)
+        return stored_glossary(self.store) if isinstance(self.store, Datastore) else None
 
     def _measure_memory(self, combiner: str | None) -> None:
         """Train a combiner for a translation memory, or measure settings for one that has nothing to train."""

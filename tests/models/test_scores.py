@@ -116,7 +116,7 @@ def test_scores_of_an_ensemble(mode, translators, tmp_path):
 
 @pytest.fixture(scope="module")
 def firefox(tmp_path_factory):
-    model = load_model(ModelSettings("firefox:pt-en", device="cpu"))
+    model = load_model(ModelSettings("firefox:pt-en", device="cpu", dtype="float32"))
     folder = tmp_path_factory.mktemp("firefox")
     (folder / "train.tsv").write_text(
         "No princípio criou Deus os céus e a terra.\tIn the beginning God created the heaven and the earth.\n"

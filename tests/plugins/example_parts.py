@@ -1,7 +1,8 @@
-"""Parts of another package, a class each: a combiner, a corpus format that is XML, and an index, with options."""
+"""Parts of another package, a class each: a combiner, a corpus format that is XML, a document format, an index."""
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from itertools import islice
 
@@ -9,6 +10,8 @@ import torch
 
 from knn_seq.combine import Combination, Combiner
 from knn_seq.corpus import CorpusReader, make_pair
+from knn_seq.documents import Segment
+from knn_seq.documents.spliced import SplicedDocument
 from knn_seq.index import SearchIndex
 from knn_seq.registry import Option
 
@@ -44,6 +47,20 @@ class PairsXmlReader(CorpusReader):
                     element.clear()
 
         return islice(units(), start, None)
+
+
+class KeyedLinesDocument(SplicedDocument):
+    """Lines of a key, an equals sign and a value."""
+
+    suffixes = (".keyed",)
+    options = {"sign": Option("=", "what stands behind a key", str)}
+
+    def _find(self):
+        matches = re.finditer(rf"^(.+?){re.escape(self.option_values['sign'])}(.+)$", self.text, re.MULTILINE)
+        return [Segment((match[2],), match[1], start=match.start(2), end=match.end(2)) for match in matches]
+
+    def _escaped(self, text, segment):
+        return text.replace("\n", " ")
 
 
 class CellsIndex(SearchIndex):

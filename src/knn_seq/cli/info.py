@@ -58,6 +58,7 @@ def describe(folder: DatastoreFolder) -> str:
         **{f"combiner {name}": _combiner(combiner) for name, combiner in manifest.combiners.items()},
         "settings": _settings(manifest.defaults, trained) or "none yet",
         **{f"tuned {name}": _settings(tuned, trained) for name, tuned in manifest.tuned.items()},
+        **({"glossary": f"{manifest.glossary.terms:,} terms"} if manifest.glossary else {}),
         "on disk": format_bytes(size),
         "state": _state(manifest.unfinished_step()),
     }

@@ -65,7 +65,10 @@ def open_translation_memory(arguments: argparse.Namespace) -> Corpus | None:
 
 @collector_paused()
 def open_translator(
-    arguments: argparse.Namespace, ensemble: Sequence[str] = (), several_systems: bool = False
+    arguments: argparse.Namespace,
+    ensemble: Sequence[str] = (),
+    several_systems: bool = False,
+    glossary: str | None = None,
 ) -> Translator:
     """The translator that the options describe.
 
@@ -74,6 +77,7 @@ def open_translator(
         ensemble: Further models.
         several_systems: It is one of several: a translation memory may be given beside a datastore, and is not this
             translator's; whether options fit is for the systems to say.
+        glossary: A file of binding terms; None: the datastore's own.
     """
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.translator import Translator
@@ -85,6 +89,7 @@ def open_translator(
         model=arguments.model,
         ensemble=ensemble,
         translation_memory=None if several_systems and arguments.store is not None else memory,
+        glossary=glossary,
         device=arguments.device,
         dtype=arguments.dtype,
         shortlist=arguments.shortlist,

@@ -1,4 +1,4 @@
-"""knn-seq translate: lines in, lines out."""
+"""knn-seq translate: lines in, lines out; or files of many formats."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from knn_seq.cli.colours import highlight_labels
 from knn_seq.cli.lines import asks_a_person, batches_of_lines
 from knn_seq.cli.options import add_decoding_options, add_model_options, add_quiet_option, add_search_options
 from knn_seq.cli.searched import add_searched_options, open_translator
+from knn_seq.cli.translate_files import add_file_options, require_lines, translate_files
 from knn_seq.errors import InvalidSetting, KnnSeqError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HELP = "translate standard input, a sentence a line"
+HELP = "translate files, or standard input, a sentence a line"
 EXAMPLE = "knn-seq translate store/ < in.txt > out.txt"
 EXPLAINED_AT_ONCE = 128  # lines whose neighbours, with their texts, are held in memory
 NEIGHBOURS = {"text": 2, "json": 8}  # of a token, that are written out
@@ -37,6 +38,7 @@ PARALLEL_TEXT = (".tmx", ".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".po", ".pot
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_searched_options(parser)
+    add_file_options(parser)
     parser.add_argument("--input", metavar="FILE", help="instead of standard input")
     parser.add_argument("--output", metavar="FILE", help="instead of standard output")
     parser.add_argument(
@@ -45,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.1,
         metavar="SECONDS",
         help="that a line waits for others to be translated with it, if the input is not a file (default 0.1)",
+    )
+    parser.add_argument(
+        "--glossary",
+        metavar="FILE",
+        help="terms that are binding, instead of the datastore's own: TSV with source and target, or TBX",
     )
     parser.add_argument("--nbest", type=int, help="that many outputs for each line, as number ||| output")
     parser.add_argument("--ensemble", action="append", default=[], metavar="MODEL", help="a further model to join in")
@@ -70,14 +77,18 @@ def run(arguments: argparse.Namespace) -> None:
     """Translate chunk by chunk, so that endless input works."""
     from knn_seq.runtime.wording import count
 
+    if names := _files(arguments):
+        translate_files(arguments, names)
+        return
+    require_lines(arguments)
     shown = _neighbours_shown(arguments)
     if not arguments.max_wait >= 0:
         raise InvalidSetting(f"--max-wait must be at least 0, not {arguments.max_wait}.")
     with ExitStack() as files:
         source = files.enter_context(_reading(arguments.input)) if arguments.input else sys.stdin
-        translator = open_translator(arguments, arguments.ensemble)
+        translator = open_translator(arguments, arguments.ensemble, glossary=arguments.glossary)
         target = files.enter_context(_writing(arguments.output)) if arguments.output else sys.stdout
-        first = cut = 0
+        first = cut = lacking = 0
         with _progress(arguments.input, source, target) as progress:
             for lines in batches_of_lines(source, arguments.max_wait):
                 translations = translator.translate(lines, on_progress=progress.update if progress else None)
@@ -91,9 +102,20 @@ def run(arguments: argparse.Namespace) -> None:
                     print(line, file=target)
                 first += len(translations)
                 cut += sum(translation.source_cut for translation in translations)
+                lacking += sum(not term.applied for translation in translations for term in translation.terms)
                 target.flush()
     if cut:
         log.warning("Longer than the model can read, and cut at the end: %s.", count(cut, "line"))
+    if lacking:
+        log.warning("Not as the glossary has them: %s.", count(lacking, "term"))
+
+
+def _files(arguments: argparse.Namespace) -> list[str]:
+    """The files that were given; with a translation memory instead of a datastore, the first stands in its place."""
+    files: list[str] = arguments.files
+    if arguments.translation_memory and arguments.store and not Path(arguments.store).is_dir():
+        files, arguments.store = [arguments.store, *files], None
+    return files
 
 
 def _neighbours_shown(arguments: argparse.Namespace) -> int:
@@ -172,7 +194,10 @@ def _require_lines(name: str) -> None:
 
     suffix = Path(name.lower().removesuffix(".gz")).suffix
     if suffix in (*UNKNOWN_SUFFIXES, *PARALLEL_TEXT, *DOCUMENTS):
-        raise InvalidSetting(f"{name} is a {suffix} file, and --input is plain text, a sentence a line: convert it.")
+        raise InvalidSetting(
+            f"{name} is a {suffix} file, and --input is plain text, a sentence a line: leave --input out, and give the "
+            "file behind the datastore."
+        )
 
 
 @contextmanager

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from knn_seq.glossary import TermUse
+
 
 class Translation(str):
     """A translation: its text, which also knows what it was made of.
@@ -12,6 +14,7 @@ class Translation(str):
         score: The sum of log p of the tokens, in the distribution that was decoded from.
         alternatives: The next best translations, if more than one was asked for.
         source_cut: The source was longer than the model can read, and its end was left out.
+        terms: What became of each term of the source that a glossary has.
     """
 
     source: str
@@ -19,6 +22,7 @@ class Translation(str):
     score: float
     alternatives: list[Translation]
     source_cut: bool
+    terms: list[TermUse]
 
     def __new__(
         cls,
@@ -28,11 +32,13 @@ class Translation(str):
         score: float = 0.0,
         alternatives: Sequence[Translation] = (),
         source_cut: bool = False,
+        terms: Sequence[TermUse] = (),
     ) -> Translation:
         """A string with attributes."""
         translation = super().__new__(cls, text)
         translation.source, translation.tokens, translation.score = source, list(tokens), score
         translation.alternatives, translation.source_cut = list(alternatives), source_cut
+        translation.terms = list(terms)
         return translation
 
     @property

@@ -96,6 +96,11 @@ def _explanation(explanation: Explanation, texts: Texts) -> dict[str, Any]:
         "source": explanation.translation.source,
         "translation": explanation.translation.text,
         "log_probability": _rounded(explanation.log_probability),
+        **(
+            {"terms": [term._asdict() for term in explanation.translation.terms]}
+            if explanation.translation.terms
+            else {}
+        ),
         "tokens": [_token(token, texts) for token in explanation.tokens],
     }
 

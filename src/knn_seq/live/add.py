@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -39,6 +42,7 @@ log = logging.getLogger(__name__)
 
 STARTED, TEXT_DONE = "started.json", "text.json"
 FEW_PAIRS = 256  # that are in memory, and added in a second
+MEMORY_FOLDER = "/dev/shm"  # where files cost nothing, if the system has it
 IN_MEMORY = "added"  # what the corpus of pairs is called that come from no file
 
 
@@ -96,7 +100,9 @@ class _Addition:
             "max_length": settings.max_length,
             "update": self.manifest.generation if update else None,
         }
-        self.few = not corpus.reader.paths and len(list(islice(corpus, FEW_PAIRS))) < FEW_PAIRS
+        self.few = (
+            settings.engine == "local" and not corpus.reader.paths and len(list(islice(corpus, FEW_PAIRS))) < FEW_PAIRS
+        )
         self.lookup = Lookup(folder)
         self.replaced = replaced_by(corpus, self.lookup) if update else Replaced.nothing()
         self.corpus = self.replaced.renamed(corpus)
@@ -106,21 +112,19 @@ class _Addition:
         self.identity = identity
 
     def run(self) -> list[str]:
-        self.replacement.prepare()
-        if not self.replacement.complete:
+        with unsynced() if self.few else nullcontext():
+            self.replacement.prepare()
+        if self.few or not self.replacement.complete:
             with open_engine(self.settings, self.model) as engine:
-                if self.few:  # sooner made again than brought to the disk step by step
-                    discard_work(self.replacement.work, shutil.rmtree)
-                    self.replacement.prepare()
-                    with unsynced():
-                        self._make(engine)
+                if self.few:
+                    self._make_in_memory(engine)
                 else:
-                    self._make(engine)
+                    self._make(engine, self.replacement.work)
         ids = [info.id for info in self.segment.pairs]
         sentences, tokens = len(self.segment), len(self.segment.keys)
         self.segment.close()
         date = read_json(self.replacement.work / STARTED)["date"]
-        self.replacement.publish()
+        self.replacement.publish(resumable=not self.few)
         manifest, gone = self.manifest, self.replaced.numbers
         manifest.segments[str(manifest.next_segment)] = SegmentInfo(sentences, tokens, date)
         manifest.next_segment += 1
@@ -131,12 +135,28 @@ class _Addition:
         maintain(self.folder)
         return ids
 
-    def _make(self, engine: Engine) -> None:
-        work = self.replacement.work
-        if not (work / STARTED).exists():
-            write_json(work / STARTED, {"date": now(), "generation": self.manifest.generation})
+    def _make_in_memory(self, engine: Engine) -> None:
+        """Few pairs are sooner made again, after a kill, than brought to the disk step by step."""
+        shutil.rmtree(self.replacement.new, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK) else None) as made:
+            self.segment = Segment(Path(made) / "new")
+            with unsynced():
+                self._make(engine, Path(made))
+            shutil.copytree(self.segment.path, self.replacement.new)
+        self.segment = Segment(self.replacement.new)
+
+    def _make(self, engine: Engine, work: Path) -> None:
+        """Make the segment, or resume that.
+
+        Args:
+            engine: Who computes keys.
+            work: Where it is told what is done.
+        """
+        started = self.replacement.work / STARTED
+        if not started.exists():
+            write_json(started, {"date": now(), "generation": self.manifest.generation})
         if not (work / TEXT_DONE).exists():
-            self._text(engine)
+            self._text(engine, work)
         self.segment.close()
         make_ids_unique(self.segment, self._taken_ids())
         identity = {"model": self.model.fingerprint.weights, "key": self.manifest.keys.kind}
@@ -146,7 +166,7 @@ class _Addition:
             if isinstance(search, VectorSearch):
                 store_raw_vectors(self.segment, search, self.settings, self.model.fingerprint.weights)
 
-    def _text(self, engine: Engine) -> None:
+    def _text(self, engine: Engine, work: Path) -> None:
         started = read_json(self.replacement.work / STARTED)
         prefix = id_prefix({**self.identity, "generation": started["generation"]})
         name = self.corpus.describe() if self.corpus.reader.paths else IN_MEMORY
@@ -159,7 +179,7 @@ class _Addition:
             discard_work(self.replacement.work, shutil.rmtree)
             raise
         (self.segment.path / "text.progress.json").unlink(missing_ok=True)
-        write_json(self.replacement.work / TEXT_DONE, counts.rejected)
+        write_json(work / TEXT_DONE, counts.rejected)
         if counts.rejected:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.rejected.items())
             log.info("Left out: %s (%s).", count(sum(counts.rejected.values()), "sentence pair"), reasons)

@@ -29,7 +29,7 @@ from knn_seq.storage.replacement import SEGMENTS, Replacement, discard_work
 log = logging.getLogger(__name__)
 
 # An exact search of so many entries adds about a tenth to that of a million in an index (benchmarks/live.py).
-SMALL_ENTRIES = 2_000
+SMALL_ENTRIES = 1_000
 GROWING_BYTES = 1 << 30  # of an index: a larger one is not written again for a few entries
 MOST_SMALL = 16  # segments: each has files to open, and parts of arrays to look at
 LIKE_SIZE = 4  # an indexed segment is folded with what is at least a quarter of it

@@ -56,6 +56,7 @@ class Step:
     sentences: Tensor  # (rows,): the number of each row's sentence, on the CPU: no device has to be asked for it
     finished: Tensor | None = None  # (rows,) bool: rows that are complete, whose log_probs nobody reads
     largest: Callable[[int], Tensor] | None = None  # a faster way to `best_log_probs`
+    attention: Tensor | None = None  # (rows, source tokens): where the model looks, if it can tell and is asked
     left_out: LeftOut | None = None  # for a model with a shortlist; None: all log_probs are known
 
     def best_log_probs(self, count: int) -> Tensor:
@@ -90,7 +91,15 @@ class StepChanges(NamedTuple):
 
 
 StepHook = Callable[[Step], Tensor]
-"""Makes of a step the log-probabilities to decode with, (rows, vocabulary); it may write into the step's own."""
+"""Makes of a step the log-probabilities to decode with, (rows, vocabulary); it may write into the step's own.
+
+One that has the attribute `wants_attention`, and it is true, is told where the model looks.
+"""
+
+
+def wants_attention(step_hook: StepHook | None) -> bool:
+    """Whether a hook is to be told where the model looks."""
+    return bool(getattr(step_hook, "wants_attention", False))
 
 
 class StreamHook(ABC):

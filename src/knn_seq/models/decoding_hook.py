@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import Step, StepHook
+from knn_seq.models.attention_hook import AttentionHook
+from knn_seq.models.base import Step, StepHook, wants_attention
 from knn_seq.models.key_hook import KeyHook
 from knn_seq.models.log_probs import LogProbs, SampledLogProbs, log_softmax
 from knn_seq.models.token_scores import TokenScores
@@ -26,6 +27,7 @@ def decoding_hook(
     ends: Collection[int] = (),
     search_normalises: bool = True,
     token_scores: TokenScores | None = None,
+    attention_hook: AttentionHook | None = None,
 ) -> Iterator[None]:
     """While inside, `network.generate()` decodes from what `step_hook` makes of each step.
 
@@ -41,11 +43,13 @@ def decoding_hook(
             has none.
         search_normalises: The search takes the log_softmax of the logits, as beam search does.
         token_scores: Told the distribution of every step.
+        attention_hook: Tells where the network looks, if the step hook wants to know.
     """
     prefix: Tensor | None = None
     forced: int | None = None  # tokens that were there before the first step: start token, language, prompt
     of_rows = torch.empty(0, dtype=torch.int64)  # the sentence of each row
     prepare = network.prepare_inputs_for_generation
+    looking = attention_hook if wants_attention(step_hook) else None
 
     @functools.wraps(prepare)
     def remember_prefix(input_ids: Tensor, *arguments: Any, **named: Any) -> Any:
@@ -65,7 +69,9 @@ def decoding_hook(
             if len(of_rows) != rows:
                 of_rows = torch.arange(rows) // (rows // sentences)
             queries = key_hook.states(rows)[:, -1]
-            log_probs = step_hook(Step(queries, log_probs, prefixes, of_rows, _finished(prefixes, ends)))
+            attention = None if looking is None else looking.weights()
+            step = Step(queries, log_probs, prefixes, of_rows, _finished(prefixes, ends), attention=attention)
+            log_probs = step_hook(step)
         if token_scores is not None:
             token_scores.offer(log_probs)
         output.logits = log_probs.unsqueeze(1).as_subclass(LogProbs if search_normalises else SampledLogProbs)
@@ -74,7 +80,10 @@ def decoding_hook(
     handle = network.register_forward_hook(replace_logits)
     network.prepare_inputs_for_generation = remember_prefix
     try:
-        with key_hook.attached():
+        with ExitStack() as hooks:
+            hooks.enter_context(key_hook.attached())
+            if looking is not None:
+                hooks.enter_context(looking.attached())
             yield
     finally:
         handle.remove()

@@ -76,10 +76,10 @@ class EncoderDecoderModel(NetworkModel):
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return len(self.prefix)
 
-    def row_decoder(self, rows_each: int) -> RowDecoder:
-        """A lean one, if the network is one of those that there is one for."""
-        if self._fused is None:
-            return super().row_decoder(rows_each)
+    def row_decoder(self, rows_each: int, attends: bool = False) -> RowDecoder:
+        """A lean one, if the network is one of those that there is one for, and need not tell where it looks."""
+        if attends or self._fused is None:
+            return super().row_decoder(rows_each, attends)
         return FusedDecoder(self, self._fused, rows_each, self.settings.key)
 
     @cached_property

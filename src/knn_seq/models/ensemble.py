@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting, ModelMismatch
-from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair, in_batches
+from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair, in_batches, wants_attention
 from knn_seq.models.log_probs import log_softmax
 from knn_seq.models.network import NetworkModel, search_all
 from knn_seq.models.prefixes import PrefixRows
@@ -102,13 +102,15 @@ class Ensemble(Model):
         """See `Model.generate_stream`."""
         plans = self.lead.search_plans(sources, decoding)
         if plans is not None:
-            yield from search_all(self.lead, self.row_decoder, sources, plans, step_hook, batch_size)
+            open_decoder = partial(self.row_decoder, attends=wants_attention(step_hook))
+            yield from search_all(self.lead, open_decoder, sources, plans, step_hook, batch_size)
         else:
             yield from in_batches(partial(self._generate, decoding=decoding), sources, step_hook, batch_size)
 
-    def row_decoder(self, rows_each: int) -> EnsembleDecoder:
-        """All models side by side."""
-        return EnsembleDecoder([model.row_decoder(rows_each) for model in (self.lead, *self.followers)])
+    def row_decoder(self, rows_each: int, attends: bool = False) -> EnsembleDecoder:
+        """All models side by side; the first tells where it looks, if that is asked."""
+        followers = [model.row_decoder(rows_each) for model in self.followers]
+        return EnsembleDecoder([self.lead.row_decoder(rows_each, attends), *followers])
 
     def _generate(
         self,
@@ -125,6 +127,7 @@ class Ensemble(Model):
             together = replace(step, log_probs=_log_mean([step.log_probs, *others]))
             return together.log_probs if step_hook is None else step_hook(together)
 
+        mean_step.wants_attention = wants_attention(step_hook)  # type: ignore[attr-defined]
         return self.lead._generate(sources, decoding, mean_step)
 
 
@@ -143,9 +146,11 @@ class EnsembleDecoder(RowDecoder):
 
     def step(self, tokens: Tensor) -> DecoderStep:
         """See `RowDecoder.step`; logarithms of probabilities are logits, too."""
-        logits, queries, _ = self.decoders[0].step(tokens)
+        logits, queries, _, attention = self.decoders[0].step(tokens)
         others = [decoder.step(tokens).logits.to(logits.device) for decoder in self.decoders[1:]]
-        return DecoderStep(_log_mean([log_softmax(each.float()) for each in (logits, *others)]), queries)
+        return DecoderStep(
+            _log_mean([log_softmax(each.float()) for each in (logits, *others)]), queries, None, attention
+        )
 
     def follow(self, parents: Tensor) -> None:
         """See `RowDecoder.follow`."""

@@ -82,14 +82,16 @@ class FirefoxModel(EncoderDecoderModel):
     @property
     def source_language(self) -> str | None:
         """As its name says: "pt" of firefox:pt-en."""
-        pair = re.fullmatch(r"firefox:(\w+)-\w+", self.settings.name)
-        return pair[1] if pair else super().source_language
+        return self._languages()[0] or super().source_language
 
     @property
     def target_language(self) -> str | None:
         """As its name says: "en" of firefox:pt-en."""
-        pair = re.fullmatch(r"firefox:\w+-(\w+)", self.settings.name)
-        return pair[1] if pair else super().target_language
+        return self._languages()[1] or super().target_language
+
+    def _languages(self) -> tuple[str | None, str | None]:
+        pair = re.fullmatch(r"firefox:(\w+)-(\w+)", self.settings.name)
+        return (pair[1], pair[2]) if pair else (None, None)
 
     @classmethod
     def default_dtype(cls, device: torch.device) -> str:
@@ -99,10 +101,10 @@ class FirefoxModel(EncoderDecoderModel):
     def _encoder_output(self, states: Tensor) -> EncoderOutput:
         return EncoderOutput(states)
 
-    def row_decoder(self, rows_each: int) -> RowDecoder:
+    def row_decoder(self, rows_each: int, attends: bool = False) -> RowDecoder:
         """One for sentences at different steps, unless the key is somewhere inside of the network."""
         if self.settings.key not in KEYS:
-            return super().row_decoder(rows_each)
+            return super().row_decoder(rows_each, attends)
         return FirefoxDecoder(self.network, self.decoding_state, rows_each, self.shortlist, self.settings.key)
 
     def score(self, pairs: Sequence[TokenPair]) -> Scored:

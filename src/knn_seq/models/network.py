@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
+from knn_seq.models.attention_hook import AttentionHook
 from knn_seq.models.base import (
     Fingerprint,
     Hypothesis,
@@ -22,6 +23,7 @@ from knn_seq.models.base import (
     StepHook,
     TokenPair,
     in_batches,
+    wants_attention,
 )
 from knn_seq.models.batching import spans
 from knn_seq.models.decoding_hook import decoding_hook
@@ -75,6 +77,7 @@ class NetworkModel(Model):
             quantize_linears(network)
         time_major = network.config.model_type == "fsmt"
         self.key_hook = KeyHook(network, network.get_decoder(), settings.key, time_major)
+        self.attention_hook = AttentionHook.of(network, network.get_decoder(), time_major)
         self.end_tokens = _as_set(network.generation_config.eos_token_id)
         self.max_length = self._positions()
         self.dimension = self.keys([TokenPair([self._any_token()], [self._any_token()])]).shape[1]
@@ -117,9 +120,14 @@ class NetworkModel(Model):
             The logits after the last token, (rows, vocabulary), and the cache for the next step.
         """
 
-    def row_decoder(self, rows_each: int) -> RowDecoder:
-        """What computes the steps of a search, for so many rows of each sentence."""
-        return NetworkDecoder(self, rows_each)
+    def row_decoder(self, rows_each: int, attends: bool = False) -> RowDecoder:
+        """What computes the steps of a search.
+
+        Args:
+            rows_each: Rows of each sentence.
+            attends: It is to tell where the model looks, if it can.
+        """
+        return NetworkDecoder(self, rows_each, attends)
 
     @torch.no_grad()
     def keys(self, pairs: Sequence[TokenPair]) -> Tensor:
@@ -160,7 +168,8 @@ class NetworkModel(Model):
         """See `Model.generate_stream`.  What our own search does not know is left to generate()."""
         plans = self.search_plans(sources, decoding)
         if plans is not None:
-            yield from search_all(self, self.row_decoder, sources, plans, step_hook, batch_size)
+            open_decoder = partial(self.row_decoder, attends=wants_attention(step_hook))
+            yield from search_all(self, open_decoder, sources, plans, step_hook, batch_size)
         else:
             yield from in_batches(partial(self._generate, decoding=decoding), sources, step_hook, batch_size)
 
@@ -219,6 +228,7 @@ class NetworkModel(Model):
             ends=ends if beams == 1 else (),
             search_normalises=beams > 1,
             token_scores=token_scores,
+            attention_hook=self.attention_hook,
         )
         with hook:
             found = self.network.generate(**{**arguments, **inputs, "return_dict_in_generate": beams > 1})

@@ -23,8 +23,9 @@ class ConcatenatedRows:
     """
 
     def __init__(self, parts: Sequence[NDArray[Any]]) -> None:
-        self.parts = list(parts)
+        self.parts = [part for part in parts if len(part)] or list(parts[:1])
         self.starts = np.cumsum([0, *map(len, self.parts)])
+        self._second = int(self.starts[1])  # the first row that is not in the first part
         self.dtype, self.shape = parts[0].dtype, (int(self.starts[-1]), *parts[0].shape[1:])
 
     def __len__(self) -> int:
@@ -55,20 +56,25 @@ class ConcatenatedRows:
     def take(self, indices: Any, axis: int | None = 0, out: Any = None, mode: str = "raise") -> NDArray[Any]:
         """The rows of these numbers, in the shape of these; what `numpy.take` calls."""
         rows = np.asarray(indices, np.int64)
-        if mode == "clip":
-            rows = rows.clip(0, len(self) - 1)
-        elif rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < len(self)):
+        if mode == "raise" and rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < len(self)):
             raise IndexError(f"Some of the rows are not among the {len(self)} that there are.")
         # Nearly all rows are usually in the first part: those of others are put in their places afterwards.
         result: NDArray[Any] = np.take(self.parts[0], rows, axis=0, out=out, mode="clip")
-        later = np.nonzero(rows >= self.starts[1])
-        if len(later[0]):
-            wanted = rows[later]
-            of_part = np.searchsorted(self.starts, wanted, side="right") - 1
-            for place in np.unique(of_part).tolist():
-                here = of_part == place
-                result[tuple(axis[here] for axis in later)] = self.parts[place][wanted[here] - self.starts[place]]
+        later = rows >= self._second
+        if later.any():
+            result[later] = self._later(rows[later])
         return result
+
+    def _later(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Rows that are behind the first part, (n,)."""
+        if len(self.parts) == 2:
+            return np.take(self.parts[1], rows - self._second, axis=0, mode="clip")
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        of_part = np.searchsorted(self.starts[:-1], rows, side="right") - 1
+        for place in np.unique(of_part).tolist():
+            here = of_part == place
+            found[here] = np.take(self.parts[place], rows[here] - self.starts[place], axis=0, mode="clip")
+        return found
 
 
 def joined_rows(parts: Sequence[NDArray[Any]]) -> Any:

@@ -123,7 +123,7 @@ class DatastoreFolder:
         return current
 
     def open_named(self, open: Callable[[], T]) -> T:
-        """What a function opens of the folders and combiners that the manifest names.
+        """What a function opens of the folders, combiners and glossary that the manifest names.
 
         Should another process have replaced one of them since the manifest was read, the new one is opened.
         """
@@ -136,8 +136,9 @@ class DatastoreFolder:
                 if self._named() == before:
                     raise
 
-    def _named(self) -> tuple[set[str], set[str], int]:
-        return self.manifest.folders(), self.manifest.combiner_files(), self.manifest.generation
+    def _named(self) -> tuple[set[str], set[str], str | None, int]:
+        manifest, glossary = self.manifest, self.manifest.glossary
+        return manifest.folders(), manifest.combiner_files(), glossary.file if glossary else None, manifest.generation
 
     @cached_property
     def segments(self) -> list[Segment]:

@@ -210,6 +210,19 @@ class PruningInfo(Record):
 
 
 @dataclass
+class GlossaryInfo(Record):
+    """The terms that are binding."""
+
+    file: str  # in the datastore's folder
+    terms: int = 0
+
+    def check(self, at: str) -> None:
+        """See `Record.check`."""
+        if not is_file_name(self.file) or not self.file.startswith("glossary-"):
+            raise ValueError(f"'{at}.file' is {shown(self.file)}, not the name of a glossary's file")
+
+
+@dataclass
 class StepInfo(Record):
     """How far a step of the build is."""
 
@@ -244,6 +257,7 @@ class Manifest(Record):
     defaults: StoredSettings = field(default_factory=StoredSettings)
     tuned: dict[str, StoredSettings] = field(default_factory=dict)  # by what they are for: "subset/fixed"
     pruned: PruningInfo | None = None  # from what; None: it was built from text
+    glossary: GlossaryInfo | None = None  # None: no terms are binding
     steps: dict[str, StepInfo] = field(kw_only=True)
     created_with: str = __version__
     format_version: int = FORMAT_VERSION

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from knn_seq.errors import DamagedFile
-from knn_seq.storage.atomic import disk_errors, publish_folder, read_json, sync_folder, write_json
+from knn_seq.storage.atomic import disk_errors, publish_folder, read_json, sync_folder, unsynced, write_json
 
 IDENTITY = "identity.json"  # what a folder was made from; written last
 PUBLISHED = "published.json"  # the name that was given to the folder
@@ -67,13 +68,21 @@ class Replacement:
         """Whether the folder in use was made from something else, or is not there."""
         return self.in_use is None or _mark(self.store / self.in_use / IDENTITY) != self.identity
 
-    def publish(self) -> str:
-        """Give the new folder its name, and return it for the manifest; it is in use when that is saved."""
+    def publish(self, resumable: bool = True) -> str:
+        """Give the new folder its name, and return it for the manifest; it is in use when that is saved.
+
+        Args:
+            resumable: Let nobody take the folder for complete before all of it is on the disk.
+        """
         folder = self.final or self._free_name()
-        if not self.complete:
+        with nullcontext() if resumable else unsynced():
+            if not self.complete:
+                if resumable:
+                    sync_folder(self.new)
+                write_json(self.new / IDENTITY, self.identity)
+            write_json(self.work / PUBLISHED, {"folder": folder})
+        if not resumable:
             sync_folder(self.new)
-            write_json(self.new / IDENTITY, self.identity)
-        write_json(self.work / PUBLISHED, {"folder": folder})
         publish_folder(self.new, self.store / folder)
         return folder
 

@@ -96,15 +96,15 @@ class FirefoxDecoder(RowDecoder):
 
         The logits may be written into.
         """
-        x = query = self._embed(tokens.to(self._states[0].device))
+        x = query = looks = self._embed(tokens.to(self._states[0].device))
         for number, layer in enumerate(self.layers):
-            x, query, self._states[number] = layer(x, self._states[number], self._memory[number], self._mask)
+            x, query, self._states[number], looks = layer(x, self._states[number], self._memory[number], self._mask)
         self.lengths = [length + 1 for length in self.lengths]
         self._outputs, logits = x, self._project(x)
         if self._columns is None:
-            return DecoderStep(logits, query)
+            return DecoderStep(logits, query, None, looks)
         logits.view(len(self.lengths), self.rows_each, -1).add_(self._columns.banned.unsqueeze(1))
-        return DecoderStep(logits, query, self._columns.vocabulary)
+        return DecoderStep(logits, query, self._columns.vocabulary, looks)
 
     def logits_of(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """The logits of any tokens in some rows of the last step, (n,) each."""
@@ -140,8 +140,11 @@ class FirefoxDecoder(RowDecoder):
         return torch.add(positions[at], words, alpha=self.scale)
 
 
-LayerStep = Callable[[Tensor, Tensor, tuple[Tensor, Tensor], Tensor], tuple[Tensor, Tensor, Tensor]]
-"""(rows, d), the SSRU's state, memory and mask of the sentences to outputs, queries and the new state, (rows, d)."""
+LayerStep = Callable[[Tensor, Tensor, tuple[Tensor, Tensor], Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
+"""(rows, d), the SSRU's state, memory and mask of the sentences to outputs, queries and the new state, (rows, d).
+
+And to the weights of the first head of cross-attention, (rows, source length), which in the last layer aligns words.
+"""
 
 
 def _step_of(layer: DecoderLayer, key: str) -> LayerStep:
@@ -152,7 +155,9 @@ def _step_of(layer: DecoderLayer, key: str) -> LayerStep:
     )
     recur_norm, attend_norm, last_norm = map(_norm, (layer.ssru_norm, layer.cross_attention_norm, layer.ffn_norm))
 
-    def step(x: Tensor, state: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(
+        x: Tensor, state: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         k, v = memory
         sentences, heads, width, length = k.shape
         rows, d = x.shape
@@ -164,12 +169,14 @@ def _step_of(layer: DecoderLayer, key: str) -> LayerStep:
             asked = asked.view(sentences, each, heads, width).transpose(1, 2)
         scores = torch.bmm(asked.reshape(sentences * heads, each, width), k.view(sentences * heads, width, length))
         scores.view(sentences, heads * each, length).add_(mask.view(sentences, 1, length))
-        found = torch.bmm(torch.softmax(scores, dim=-1), v.view(sentences * heads, length, width))
+        weights = torch.softmax(scores, dim=-1)
+        found = torch.bmm(weights, v.view(sentences * heads, length, width))
         if each > 1:
             found = found.view(sentences, heads, each, width).transpose(1, 2)
         x = attend_norm(attend(found.reshape(rows, d)).add_(x))
         made = last(first(x).relu_())
-        return last_norm(x + made), (made if key == "ffn_out" else x), state
+        looks = weights.view(sentences, heads, each, length)[:, 0].reshape(rows, length)
+        return last_norm(x + made), (made if key == "ffn_out" else x), state, looks
 
     return step
 

@@ -13,6 +13,7 @@ class DecoderStep(NamedTuple):
     logits: Tensor  # (rows, vocabulary), in the model's dtype; the search may write into them
     queries: Tensor  # (rows, dimension): the hidden states that neighbours are searched with
     vocabulary: Tensor | None = None  # the only tokens that can come, ascending, of which the logits are; None: all
+    attention: Tensor | None = None  # (rows, source tokens): where the model looks, if it can tell and was asked
 
 
 class RowDecoder(ABC):

@@ -188,10 +188,10 @@ class Batch:
             for sentence in self.sentences
             for prefix in sentence.prefixes
         ]
-        logits, queries, vocabulary = self.decoder.step(torch.tensor(tokens))
+        logits, queries, vocabulary, attention = self.decoder.step(torch.tensor(tokens))
         left_out = None if vocabulary is None else self._left_out(logits)
         distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size)
-        self._call_hooks(distribution, queries, left_out)
+        self._call_hooks(distribution, queries, attention, left_out)
         del logits  # so that the next step computes in the same memory, which the CPU has at hand
         self.chooser.choose(distribution, self.sentences, apply_rules(distribution, self.sentences))
         self._follow()
@@ -214,19 +214,22 @@ class Batch:
         normalizers = logits.float().logsumexp(dim=1)
         return lambda rows, tokens: self.decoder.logits_of(rows, tokens).float() - normalizers[rows]
 
-    def _call_hooks(self, distribution: Distribution, queries: Tensor, left_out: LeftOut | None) -> None:
+    def _call_hooks(
+        self, distribution: Distribution, queries: Tensor, attention: Tensor | None, left_out: LeftOut | None
+    ) -> None:
         requests = [sentence.request for sentence in self.sentences]
         each = self.decoder.rows_each
         for hook, places in _by_hook(requests):
             if hook is None:
                 continue
             if len(places) == len(requests):
-                self._call(hook, distribution, queries, self.sentences, left_out)
+                self._call(hook, distribution, queries, attention, self.sentences, left_out)
                 continue
             rows = (each * torch.tensor(places).unsqueeze(1) + torch.arange(each)).flatten().to(queries.device)
             part = Distribution.of_log_probs(distribution.stored[rows])
             own = None if left_out is None else _of_rows(left_out, rows)
-            self._call(hook, part, queries[rows], [self.sentences[place] for place in places], own)
+            looks = None if attention is None else attention[rows]
+            self._call(hook, part, queries[rows], looks, [self.sentences[place] for place in places], own)
             distribution.stored[rows] = part.log_probs
 
     def _call(
@@ -234,6 +237,7 @@ class Batch:
         hook: StepHook,
         distribution: Distribution,
         queries: Tensor,
+        attention: Tensor | None,
         sentences: Sequence[Sentence],
         left_out: LeftOut | None,
     ) -> None:
@@ -244,6 +248,7 @@ class Batch:
             torch.tensor([sentence.request.number for sentence in sentences]).repeat_interleave(self.decoder.rows_each),
             _finished(sentences, queries.device),
             lambda count: distribution.best(count).log_probs,
+            attention,
             left_out,
         )
         if isinstance(hook, StreamHook):

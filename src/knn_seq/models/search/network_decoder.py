@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,10 +21,12 @@ class NetworkDecoder(RowDecoder):
     Args:
         model: The model.
         rows_each: Rows of a sentence.
+        attends: Tell where the model looks, if it can.
     """
 
-    def __init__(self, model: NetworkModel, rows_each: int) -> None:
+    def __init__(self, model: NetworkModel, rows_each: int, attends: bool = False) -> None:
         self.model, self.rows_each = model, rows_each
+        self.attention_hook = model.attention_hook if attends else None
         self.state: tuple[Tensor, ...] = ()  # what the model knows of the sources; a row each, once there is a cache
         self.cache: Any = None
 
@@ -38,14 +41,21 @@ class NetworkDecoder(RowDecoder):
         first = self.cache is None
         if first:  # all rows of a sentence are the same
             read = read[:: self.rows_each, :0]
-        with self.model.key_hook.attached() as key_hook:
+        attention: Tensor | None = None
+        with ExitStack() as hooks:
+            key_hook = hooks.enter_context(self.model.key_hook.attached())
+            if self.attention_hook is not None:
+                hooks.enter_context(self.attention_hook.attached())
             logits, self.cache = self.model.next_logits(self.state, read, self.cache)
             queries = key_hook.states(len(read))[:, -1]
+            if self.attention_hook is not None:
+                attention = self.attention_hook.weights()
         if first and self.rows_each > 1:
             rows = torch.arange(len(read), device=logits.device).repeat_interleave(self.rows_each)
             self._take(rows)
             logits, queries = logits[rows], queries[rows]
-        return DecoderStep(logits, queries)
+            attention = None if attention is None else attention[rows]
+        return DecoderStep(logits, queries, None, attention)
 
     def follow(self, parents: Tensor) -> None:
         """See `RowDecoder.follow`; what was made of the sources is the same for all rows of a sentence."""
