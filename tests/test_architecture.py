@@ -46,6 +46,7 @@ ORDER = [
     "language",
     "evaluate",
     "files",
+    "serve",
     "demo",
     "fairseq",
     "cli",

@@ -95,8 +95,8 @@ def test_a_large_index_is_mapped_where_that_saves_something(tmp_path, monkeypatc
 
 
 def is_mapped(array):
-    while isinstance(array, np.ndarray):
-        array = array.base
+    while isinstance(array, np.ndarray | memoryview):
+        array = array.obj if isinstance(array, memoryview) else array.base
     return isinstance(array, mmap)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from knn_seq import __version__
 from knn_seq.cli import (
     add,
+    api_key,
     build,
     compact,
     completion,
@@ -36,6 +37,7 @@ from knn_seq.cli import (
     perplexity,
     plan,
     prune,
+    serve,
     train,
     translate,
     tune,
@@ -63,6 +65,8 @@ COMMANDS = {
     "glossary": glossary,
     "tune": tune,
     "translate": translate,
+    "serve": serve,
+    "api-key": api_key,
     "evaluate": evaluate,
     "perplexity": perplexity,
     "generate": generate,
@@ -72,7 +76,7 @@ COMMANDS = {
     "fairseq-dir": fairseq_dir,
     "completion": completion,
 }
-WITHOUT_LIBRARIES = ("completion", "fairseq-dir")
+WITHOUT_LIBRARIES = ("api-key", "completion", "fairseq-dir")
 RESERVE = 4 << 20  # bytes to say in that memory ran out
 ENDING = ("SIGTERM", "SIGHUP")  # those that the system has
 
