@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from knn_seq.errors import InvalidSetting
 from knn_seq.prune import PRUNING_METHODS, Evidence
 from knn_seq.prune.base import highest
+from knn_seq.prune.known import _mixture, _usual_distance
 from knn_seq.storage import DatastoreFolder, Ragged
 
 
@@ -67,6 +69,56 @@ def test_known_drops_what_the_model_knows(sentences, share, seed):
     assert known[~kept].all() or not known[kept].any()
 
 
+@given(sentences=SENTENCES, seed=st.integers(0, 99), missing=st.integers(0, 4))
+def test_known_predicts_entries_as_the_formula_does(sentences, seed, missing):
+    evidence = with_missing_neighbours(evidence_of(folder_of(sentences), seed), missing)
+    kept = np.random.default_rng(seed).random(len(evidence)) < 0.7
+    made = _mixture(evidence, slice(0, len(evidence)), kept, 2.5)
+    np.testing.assert_allclose(made, slowly_predicted(evidence, kept, 2.5), atol=1e-5)
+
+
+def with_missing_neighbours(evidence, missing):
+    """The last neighbours of each second entry were not found."""
+    neighbours, distances = evidence.neighbours.copy(), evidence.distances.astype(np.float32)
+    first = max(neighbours.shape[1] - missing, 0)
+    neighbours[::2, first:], distances[::2, first:] = -1, np.finfo(np.float32).max
+    return Evidence(evidence.store, evidence.log_probs, neighbours, distances)
+
+
+def slowly_predicted(evidence, kept, temperature):
+    values, predicted = evidence.store.values.items, []
+    for entry, (row, far) in enumerate(zip(evidence.neighbours, evidence.distances, strict=True)):
+        found = [(int(other), float(distance)) for other, distance in zip(row, far, strict=True) if other >= 0]
+        weights = [math.exp(-distance / temperature) for _, distance in found]
+        same = [kept[other] and values[other] == values[entry] for other, _ in found]
+        of_neighbours = sum(w for w, counts in zip(weights, same, strict=True) if counts) / (sum(weights) or 1)
+        predicted.append(0.3 * of_neighbours + 0.7 * math.exp(evidence.log_probs[entry, 0]))
+    return predicted
+
+
+@given(sentences=SENTENCES, share=SHARES, seed=st.integers(0, 99), missing=st.integers(0, 4))
+def test_known_drops_the_best_predicted_round_by_round(sentences, share, seed, missing):
+    evidence = with_missing_neighbours(evidence_of(folder_of(sentences), seed), missing)
+    surplus = len(evidence) - kept_number(len(evidence), share)
+    left, known, usual = set(range(len(evidence))), evidence.predicted(), _usual_distance(evidence)
+    for done in range(1, 21):
+        kept = np.array([entry in left for entry in range(len(evidence))])
+        scores = _mixture(evidence, slice(0, len(evidence)), kept, usual).astype(np.float32)
+        order = sorted(
+            left, key=lambda entry: (not known[entry], -np.float32(scores[entry] - (not known[entry])), entry)
+        )
+        left -= set(order[: len(left) - (len(evidence) - surplus * done // 20)])
+    kept = PRUNING_METHODS.get("known")().select(evidence, len(evidence) - surplus).kept
+    assert np.flatnonzero(kept).tolist() == sorted(left)
+
+
+def test_known_looks_at_one_block_after_the_other(monkeypatch):
+    evidence = evidence_of(folder_of([[1, 2, 3, 1], [1, 2, 2, 2], [3, 1, 1]] * 5), 3)
+    at_once = PRUNING_METHODS.get("known")().select(evidence, 30).kept
+    monkeypatch.setattr("knn_seq.prune.base.BLOCK", 7)
+    assert np.array_equal(PRUNING_METHODS.get("known")().select(evidence, 30).kept, at_once)
+
+
 def test_known_leaves_neighbours_that_know_what_is_gone():
     store = folder_of([[5] * 9, [6], [7, 7]])
     keys = np.array([*range(9), 100.0, 200.0, 201.0])
@@ -78,13 +130,22 @@ def test_known_leaves_neighbours_that_know_what_is_gone():
     known = PRUNING_METHODS.get("known")()
     # In the row each second one goes, between two that stay.
     assert np.flatnonzero(~known.select(evidence, 8).kept).tolist() == [0, 2, 4, 6]
-    # Then those with one neighbour of their value; 9 has none, and nobody but 10 has its value beside 11.
-    kept = known.select(evidence, 6).kept
-    assert kept[[9, 11]].all()
+    # 9 has no neighbour of its value, and the model does not know 11.
+    assert known.select(evidence, 6).kept[[9, 11]].all()
     for keep in range(12):
         kept = known.select(evidence, keep).kept
         assert kept.sum() == keep
         assert kept[11] or keep == 0
+
+
+@pytest.mark.parametrize(("distance", "usual"), [(0.0, 1.0), (4.0, 4.0)])
+def test_a_usual_distance_is_never_zero(distance, usual):
+    store, log_probs = folder_of([[1, 1, 1]]), np.zeros((3, 2), np.float32)
+    evidence = Evidence(store, log_probs, np.array([[1], [2], [-1]]), np.full((3, 1), distance, np.float32))
+    assert _usual_distance(evidence) == usual
+    without = Evidence(store, log_probs, np.empty((3, 0), np.int64), np.empty((3, 0), np.float32))
+    assert _usual_distance(without) == 1.0
+    assert PRUNING_METHODS.get("known")().select(without, 2).kept.sum() == 2
 
 
 @given(sentences=SENTENCES, share=SHARES, seed=st.integers(0, 99), counted=st.booleans())
