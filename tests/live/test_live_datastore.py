@@ -13,7 +13,7 @@ import pytest
 from live_stores import OPTIONS, PAIRS
 
 import knn_seq.live.fold
-from knn_seq.corpus import SentencePair
+from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, ModelMismatch
 from knn_seq.explain import explain
@@ -315,6 +315,12 @@ def test_commands(knn_seq, number_store, tmp_path):
     assert (code, found["source"], found["target"], found["corpus"]) == (0, "51 54", "44", "corrected.tsv")
     code, out, _ = knn_seq("export", path, "--format", "jsonl", "--words", "51")
     assert {json.loads(line)["id"] for line in out.splitlines()} >= {found["id"]}
+    assert knn_seq("export", path, "--format", "tmx", "--output", tmp_path / "out.tmx")[0] == 2  # no languages
+    languages = ("--source-lang", "pt", "--target-lang", "en")
+    assert knn_seq("export", path, "--format", "tmx", *languages, "--output", tmp_path / "out.tmx")[0] == 0
+    read = list(open_corpus(tmp_path / "out.tmx"))
+    assert [pair[:2] for pair in read] == [pair[:2] for pair in Datastore(path).live_pairs()]
+    assert found["id"] in {pair.id for pair in read}
     (tmp_path / "ids").write_text(f"{found['id']}\n")
     code, out, _ = knn_seq("delete", path, "--ids-from", tmp_path / "ids")
     assert out == "1 sentence pair deleted; 121 are left.\n"

@@ -239,6 +239,8 @@ def _new_manifest(model: Model, corpus: Corpus, settings: BuildSettings) -> Mani
             shown_prompt=model.tokenizer.prompt,
             dtype=chosen.dtype or "float32",
             data=None if chosen.data is None else os.path.abspath(chosen.data),
+            translates_from=model.source_language,
+            translates_to=model.target_language,
         ),
         keys=KeyInfo(kind=chosen.key, dimension=model.dimension, dtype=settings.key_dtype),
         corpus=CorpusInfo(identity=corpus.identity(), description=corpus.describe()),

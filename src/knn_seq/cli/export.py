@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
 
 HELP = "write the sentence pairs of a datastore as TSV, JSON lines or TMX"
 EXAMPLE = "knn-seq export store/ --format tmx > memory.tmx"
@@ -17,14 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--words", metavar="TEXT", help="only what shares words with this, best first")
     parser.add_argument("--limit", type=int, metavar="N", help="with --words: how many at most (default: all)")
     parser.add_argument("--corpus", metavar="NAME", help="only what came from the corpus of that name")
+    parser.add_argument("--source-lang", help="of the sources, for TMX (default: the model's)")
+    parser.add_argument("--target-lang", help="of the targets, for TMX (default: the model's)")
     parser.add_argument("--output", metavar="FILE", help="where to (default: standard output)")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Write them."""
     from knn_seq.cli.files import require_writable
+    from knn_seq.corpus import PAIR_WRITERS
     from knn_seq.datastore import Datastore
-    from knn_seq.live.export import export_pairs
 
     require_writable(arguments.output)
     store = Datastore(arguments.store)
@@ -33,8 +39,21 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         pairs = iter(store.find(arguments.words, arguments.limit, arguments.corpus))
     model = store.manifest.model
-    if arguments.output is None:
-        export_pairs(arguments.format, pairs, sys.stdout, model.source_lang, model.target_lang)
-    else:
-        with open(arguments.output, "w", encoding="utf-8", newline="\n") as file:
-            export_pairs(arguments.format, pairs, file, model.source_lang, model.target_lang)
+    languages = arguments.source_lang or model.translates_from, arguments.target_lang or model.translates_to
+    with _writing(arguments.output) as stream:
+        PAIR_WRITERS.get(arguments.format)().write(pairs, stream, *languages)
+
+
+@contextmanager
+def _writing(name: str | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that takes its name when all of it is written."""
+    from knn_seq.storage.atomic import disk_errors, partial_of, publish
+
+    if name is None:
+        yield sys.stdout.buffer
+        return
+    path = Path(name)
+    with disk_errors(path):
+        with open(partial_of(path), "wb") as file:
+            yield file
+        publish(partial_of(path), path)

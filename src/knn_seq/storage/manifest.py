@@ -37,6 +37,8 @@ class ModelInfo(Record):
     shown_prompt: str | None = None  # what the model reads, whoever chose it: the user, its tokenizer or a default
     dtype: str = "float32"  # that the keys were computed in
     data: str | None = None  # a fairseq model's folder of dictionaries
+    translates_from: str | None = None  # a language, also where the model knows it and nobody gave it
+    translates_to: str | None = None
 
 
 @dataclass
