@@ -32,11 +32,17 @@ def test_links_lead_to_files_and_headings(page):
         assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
 
 
+def _options(parser):
+    """The options of a command and of its own commands."""
+    own = [action.choices.values() for action in parser._actions if isinstance(action.choices, dict)]
+    return {*parser._option_string_actions, *(name for parts in own for each in parts for name in _options(each))}
+
+
 @names
 def test_commands_have_the_options_that_are_shown(page):
     [subcommands] = [action for action in _parser()._actions if isinstance(action.choices, dict)]
     for match in COMMAND.finditer(page.read_text(encoding="utf-8")):
         if match["command"] in COMMANDS:
-            known = subcommands.choices[match["command"]]._option_string_actions
+            known = _options(subcommands.choices[match["command"]])
             for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", re.split(r"#|\)\"", match["rest"])[0]):
                 assert option in known, match[0]

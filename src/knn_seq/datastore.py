@@ -12,7 +12,7 @@ from knn_seq.build import add_index, build_datastore, prepare_subset
 from knn_seq.build.pipeline import settings_of
 from knn_seq.corpus import CorpusLike, SentencePair, open_corpus, open_text
 from knn_seq.decoding import stored_settings
-from knn_seq.errors import KnnSeqError, ModelMismatch, NotFound
+from knn_seq.errors import KnnSeqError, ModelMismatch
 from knn_seq.index import SearchIndex, delete_unused, open_index
 from knn_seq.index.check import IndexCheck, check_index
 from knn_seq.index.stored import indexed_keys
@@ -178,9 +178,8 @@ class Datastore(DatastoreFolder):
     def remove_index(self, name: str) -> None:
         """Delete an index, except for the default one."""
         with disk_errors(self.path), self.lock():
-            self.reload()
-            delete_unused(self)
             manifest = self._manifest_with(name)
+            delete_unused(self)
             if name == manifest.default_index:
                 raise KnnSeqError(f"'{name}' is the default index of {self.path}: make another one the default first.")
             del manifest.indexes[name]
@@ -285,14 +284,7 @@ class Datastore(DatastoreFolder):
         """Add sentence pairs that take the place of others in one step.
 
         A pair replaces the one with the same id or, if there is none, those with the same source, whose id it keeps.
-
-        Args:
-            corpus: As for `add`.
-            model: As for `add`.
-            **options: As for `add`.
-
-        Returns:
-            The ids of the pairs.
+        Arguments and result are those of `add`.
         """
         return self.add(corpus, model, **{**options, "update": True})
 
@@ -399,8 +391,6 @@ class Datastore(DatastoreFolder):
 
     def _manifest_with(self, index: str) -> Manifest:
         """The manifest as it is now, which has an index of that name."""
-        manifest = Manifest.load(self.path)
-        if index not in manifest.indexes:
-            known = ", ".join(manifest.indexes) or "none"
-            raise NotFound(f"{self.path} has no index '{index}': it has {known}.")
-        return manifest
+        self.reload()
+        self.index_folder(index)
+        return self.manifest

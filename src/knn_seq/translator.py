@@ -9,16 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
-from knn_seq.combine import COMBINERS
-from knn_seq.combine.trained import TrainedCombiner
 from knn_seq.corpus import Corpus, CorpusLike, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
-from knn_seq.decoding.chain import StepHooks
+from knn_seq.decoding.chain import chained
 from knn_seq.decoding.term_decoder import BoundOutput, TermDecoder
 from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.glossary import Glossary, GlossaryLike, TermFinder, as_glossary, stored_glossary
-from knn_seq.likelihood import Reference, calibrate
+from knn_seq.likelihood import Reference
 from knn_seq.models import Hypothesis, Model, Source, StepHook, as_model
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.runtime.stopwatch import Stopwatch
@@ -29,17 +27,13 @@ from knn_seq.storage.exact_matches import ExactMatches
 from knn_seq.storage.translation_memory import TranslationMemory
 from knn_seq.train import Training, examples_for, store_combiner, train
 from knn_seq.train.general import general_sentences
+from knn_seq.train.memory import measure_memory
 from knn_seq.train.run import LARGEST_K, SENTENCES, require_trainable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from knn_seq.settings import TranslateOptions, TranslatorOptions
-
-# How a translation memory is measured: in seconds, and for few keys, of which far neighbours are no use.
-MEMORY_SENTENCES, MEMORY_GENERAL = 40, 40  # each computes the keys of the pairs that it finds
-MEMORY_K = (2, 4, 8, 16)
-MEMORY_FLOOR = 0.05
 
 
 class Translator:
@@ -102,7 +96,7 @@ class Translator:
         self._owns_store, self._closed = not isinstance(store, Datastore), False
         self._exact: ExactMatches | None = None  # made when a file is first translated
         if isinstance(self.store, TranslationMemory) and given.get("temperature") is None:
-            self._measure_memory(given.get("combiner"))
+            measure_memory(self.decoder, given.get("combiner"))
 
     @property
     def store(self) -> Datastore | TranslationMemory:
@@ -328,8 +322,8 @@ class Translator:
             self.decoder.refresh()
             if finder is None:
                 knn = self.decoder.batch(sources, search, self.stopwatch, at_once=False)
-                tokens = [source.tokens for source in sources]
-                for number, outputs in self.model.generate_stream(tokens, decoding, knn, batch_size):
+                read = [source.tokens for source in sources]
+                for number, outputs in self.model.generate_stream(read, decoding, knn, batch_size):
                     yield number, BoundOutput(outputs, None)
                 return
             for start in range(0, len(sources), batch_size):
@@ -347,8 +341,7 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """The outputs of some of the sources, with a hook behind that of the neighbours."""
         some = [sources[number] for number in numbers]
-        knn = self.decoder.batch(some, search, self.stopwatch)
-        hook = knn if terms is None else StepHooks(knn, terms)
+        hook = chained(self.decoder.batch(some, search, self.stopwatch), terms)
         return self.model.generate([source.tokens for source in some], decoding, hook)
 
     def _opened_glossary(self, glossary: GlossaryLike | None) -> Glossary | None:
@@ -376,36 +369,13 @@ class Translator:
             if self._closed:
                 raise KnnSeqError("This translator is closed: open another one.")
             self.decoder.refresh()
-            knn = self.decoder.batch(sources, search, self.stopwatch)
-            hook = knn if before is None else StepHooks(before, knn)
+            hook = chained(before, self.decoder.batch(sources, search, self.stopwatch))
             return self.model.generate([source.tokens for source in sources], decoding, hook)
 
     def _as_references(self, dev: Sequence[Any]) -> list[Reference]:
         if dev and all(isinstance(each, Reference) for each in dev):
             return list(dev)
         return self.references([source for source, _ in dev], [target for _, target in dev])
-
-    def _measure_memory(self, combiner: str | None) -> None:
-        """Train a combiner for a translation memory, or measure settings for one that has nothing to train."""
-        settings = self.decoder.settings()
-        if not settings.weight:
-            return
-        if combiner is None or issubclass(COMBINERS.get(combiner), TrainedCombiner):
-            examples = examples_for(
-                self.decoder,
-                settings,
-                general=general_sentences(self.model)[:MEMORY_GENERAL],
-                sentences=MEMORY_SENTENCES,
-                k=max(MEMORY_K),
-            )
-            if examples.usable:
-                made = train(examples, settings, combiner or BuildSettings.combiner, max(MEMORY_K))
-                if combiner is not None or made.better_than_fixed:
-                    self.decoder.use_combiner(made.settings, made.combiner)
-                    self.decoder.memory_settings = made.settings
-                    return
-        measured = calibrate(self.decoder, settings, MEMORY_SENTENCES, MEMORY_K, MEMORY_FLOOR)
-        self.decoder.memory_settings = override(self.decoder.memory_settings, measured)
 
 
 _SEARCH = frozenset(SearchSettings.__dataclass_fields__)

@@ -8,15 +8,21 @@ from knn_seq.models import Step, StepHook
 from knn_seq.models.base import wants_attention
 
 
+def chained(*hooks: StepHook | None) -> StepHook | None:
+    """Step hooks as one, in their order; None for one that is not there."""
+    there = [hook for hook in hooks if hook is not None]
+    return StepHooks(*there) if len(there) > 1 else next(iter(there), None)
+
+
 class StepHooks:
     """Several step hooks as one: each sees what those before it made of a step.
 
     Args:
-        hooks: In their order; None for one that is not there.
+        hooks: In their order.
     """
 
-    def __init__(self, *hooks: StepHook | None) -> None:
-        self.hooks = [hook for hook in hooks if hook is not None]
+    def __init__(self, *hooks: StepHook) -> None:
+        self.hooks = hooks
         self.wants_attention = any(map(wants_attention, self.hooks))
 
     def __call__(self, step: Step) -> Tensor:

@@ -33,6 +33,7 @@ class DecoderOnlyModel(NetworkModel):
         if tokenizer.end is not None:
             self.end_tokens.add(tokenizer.end)
         self.prompt_cache = PromptCache(self.network)
+        self._begun: tuple[Tensor, Any] | None = None  # prompts whose common beginning is in a cache, and that
 
     def _teacher_forcing(self, pairs: Sequence[TokenPair]) -> tuple[dict[str, Tensor], list[int]]:
         tokens, mask = pad([[*pair.source, *pair.target[:-1]] for pair in pairs], self._any_token(), self.device)
@@ -74,7 +75,10 @@ class DecoderOnlyModel(NetworkModel):
 
     def decoding_state(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
         """The prompts and their mask, (batch, time)."""
-        return pad(sources, self.padding, self.device, left=True)
+        inputs = self.prompt_cache.reuse(self._decoding_inputs(sources), 1)
+        cache = inputs.get("past_key_values")
+        self._begun = None if cache is None else (inputs["input_ids"], cache)
+        return inputs["input_ids"], inputs["attention_mask"]
 
     @torch.no_grad()
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
@@ -93,6 +97,9 @@ class DecoderOnlyModel(NetworkModel):
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         if cache is None:
             tokens = torch.cat([prompts, tokens], dim=1)
+            if self._begun is not None and self._begun[0] is prompts:
+                (_, cache), self._begun = self._begun, None
+                tokens = tokens[:, cache.get_seq_length() :]
         output = self.network(
             input_ids=tokens,
             attention_mask=mask,

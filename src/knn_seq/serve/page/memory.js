@@ -89,9 +89,9 @@ async function save(pair, source, target) {
 async function remove(pair) {
   await ask(storePath(`memory/${encodeURIComponent(pair.id)}`), { method: "DELETE" });
   undone = pair;
+  await load();
   $("#undo span").textContent = `${text("deleted")} ${pair.source}`;
   $("#undo").hidden = false;
-  await load();
   $("#undo button").focus();
 }
 
