@@ -52,9 +52,9 @@ class Sentence(ABC):
 class Chooser(ABC):
     """A kind of search: chooses how the sentences of a batch continue."""
 
+    @abstractmethod
     def sentence(self, request: Request) -> Sentence:
         """The state of a sentence that enters."""
-        raise NotImplementedError
 
     @abstractmethod
     def choose(self, distribution: Distribution, sentences: Sequence[Sentence], unruled: Unruled) -> None:
