@@ -9,7 +9,7 @@ from torch import Tensor
 
 from knn_seq.models.base import PairTokenizer, TokenPair
 from knn_seq.models.batching import masked_mean, pad
-from knn_seq.models.fused import FusedDecoder, FusedNetwork, fused_network
+from knn_seq.models.fused import FusedDecoder, FusedEncoder, FusedNetwork, fused_encoder, fused_network
 from knn_seq.models.network import NetworkModel
 from knn_seq.models.search import RowDecoder, SearchPlan
 from knn_seq.settings import ModelSettings
@@ -54,10 +54,12 @@ class EncoderDecoderModel(NetworkModel):
         }
 
     def _encoded(self, sources: Sequence[Sequence[int]], tokens: Tensor) -> dict[str, Any]:
-        """What the encoder has made of a batch, if it was the last that it read, or the tokens that it is to read."""
+        """What the encoder makes of a batch, or has made of it if it was the last, or the tokens that it is to read."""
         read, self._read = self._read, None
         if read is not None and read[0] == list(sources):
             return {"encoder_outputs": self._encoder_output(read[1])}
+        if self._fused_encoder is not None and self._fused_encoder.reads(sources):
+            return {"encoder_outputs": self._encoder_output(self._fused_encoder(sources))}
         return {"input_ids": tokens}
 
     def _encoder_output(self, states: Tensor) -> Any:
@@ -85,6 +87,10 @@ class EncoderDecoderModel(NetworkModel):
     @cached_property
     def _fused(self) -> FusedNetwork | None:
         return fused_network(self.network, self.settings.key, str(self.settings.dtype))
+
+    @cached_property
+    def _fused_encoder(self) -> FusedEncoder | None:
+        return fused_encoder(self.network, str(self.settings.dtype))
 
     def forced_tokens(self, source: Sequence[int]) -> Sequence[int]:
         """The prefix."""

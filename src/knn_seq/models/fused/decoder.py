@@ -37,10 +37,12 @@ class FusedDecoder(RowDecoder):
     def enter(self, sources: Sequence[Sequence[int]]) -> None:
         """See `RowDecoder.enter`."""
         states, mask = self.model.decoding_state(sources)
+        kept = mask.flatten().nonzero().squeeze(1)  # no padding
+        rows = states.flatten(0, 1)[kept]
         memory = []
         for layer in self.network.layers:
-            both = layer.memory(states.flatten(0, 1)).view(*states.shape[:2], 2, self.network.heads, self.size)
-            keys, values = both.permute(2, 0, 3, 1, 4)
+            both = states.new_zeros(mask.numel(), 2 * self.network.width).index_copy_(0, kept, layer.memory(rows))
+            keys, values = both.view(*mask.shape, 2, self.network.heads, self.size).permute(2, 0, 3, 1, 4)
             memory.append((keys, values))
         first = len(self.cache.lengths)
         self.cache.enter(memory, mask)
