@@ -20,7 +20,7 @@ from torch import Tensor, nn
 LEVELS = 127  # of a weight, and of an activation where the CPU multiplies 8 by 8 bits without overflow
 FEWER_LEVELS = 63  # of an activation elsewhere: sums of two products must fit into 16 bits
 TINY = torch.finfo(torch.float32).tiny  # divides a row whose numbers are all the same
-BLOCK = 8192  # outputs that are computed at a time: what is done to them finds them in the CPU's cache
+BLOCK = 1 << 14  # outputs that are computed at a time: what is done to them finds them in the CPU's cache
 ZERO = 128  # what fbgemm, whose left factor has no sign, adds to an activation
 
 Product = Callable[[Tensor], Tensor]
@@ -76,16 +76,14 @@ class Int8Linear(nn.Module):
         self.weight, self.scales = weight
         self.bias = None if bias is None else bias.detach().float()
         self._sums = weight.sums()
-        self._blocks = [
-            (block, _product(Int8Weight(weight.values[block], weight.scales[block]), twice))
-            for block in map(slice, range(0, len(weight.values), BLOCK), range(BLOCK, len(weight.values) + BLOCK, BLOCK))
-        ]
+        parts = zip(weight.values.split(BLOCK), weight.scales.split(BLOCK), strict=True)
+        self._products = [_product(Int8Weight(*part), twice) for part in parts]
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, inputs) to (…, outputs)."""
         rows = x if x.dim() == 2 else x.reshape(-1, self.in_features)
-        if len(self._blocks) == 1:
-            y = _by_row(rows, self._blocks[0][1], self._sums, self.bias)
+        if len(self._products) == 1:
+            y = _by_row(rows, self._products[0], self._sums, self.bias)
         else:
             y = self.write(rows, rows.new_empty(len(rows), self.out_features))
         return y if x.dim() == 2 else y.view(*x.shape[:-1], self.out_features)
@@ -94,12 +92,15 @@ class Int8Linear(nn.Module):
         """The same of (rows, inputs) into memory that is there, (rows, outputs); returns this."""
         middle, half = _range(x)
         x = (x - middle).div_(half)
-        for block, product in self._blocks:
+        biases = [None] * len(self._products) if self.bias is None else self.bias.split(BLOCK)
+        for product, sums, bias, into in zip(
+            self._products, self._sums.split(BLOCK), biases, y.split(BLOCK, dim=1), strict=True
+        ):
             part = product(x).mul_(half)
-            if self.bias is None:
-                torch.addcmul(part, middle, self._sums[block], out=y[:, block])
+            if bias is None:
+                torch.addcmul(part, middle, sums, out=into)
             else:
-                torch.add(part.addcmul_(middle, self._sums[block]), self.bias[block], out=y[:, block])
+                torch.add(part.addcmul_(middle, sums), bias, out=into)
         return y
 
     def limited(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
