@@ -34,7 +34,7 @@ class ModelSettings:
     key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
     device: str | None = None  # None: CUDA if there is, else the CPU
     dtype: str | None = None  # int8, float32, float16 or bfloat16; None: what the kind of model is best run in
-    shortlist: bool = False  # choose only among what each source can become, if the model comes with such a list
+    shortlist: bool = False  # choose only among what each source can become: the model's own list, or the datastore's
     data: str | None = None  # fairseq: the folder of dictionaries, if neither the checkpoint nor its folder has them
 
 

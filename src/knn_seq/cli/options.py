@@ -43,7 +43,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--shortlist",
         action=argparse.BooleanOptionalAction,
-        help="choose only among what each source can become, for models that come with such a list: Firefox's",
+        help="choose only among what each source can become: Firefox's models come with such a list; for others build "
+        "and index learn one from the sentence pairs",
     )
 
 

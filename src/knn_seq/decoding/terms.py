@@ -104,6 +104,7 @@ class TermBatch:
     def push(self, at: RowStep, term: Begun) -> None:
         """Let a row continue a term."""
         tokens = list(term.trie.next)
+        complete(at.step, at.row, tokens)
         mix(at.step.log_probs[at.row], tokens, term.share)
         self.begin(at, term._replace(pushed=True), tokens)
 
@@ -165,6 +166,7 @@ class TermBatch:
             for number, one in enumerate(due.occurrences):
                 if one.target:
                     first = list(self.tokens.trie(one, "" if begins else " ", begins and due.capitals).next)
+                    complete(step, row, first)
                     if step.log_probs[row, first].max() >= best[row] + math.log(LIKELY):
                         found.append((row, number, 1.0))
         return found
@@ -331,6 +333,14 @@ class RowStep:
                 return
             self.step.log_probs[self.row, self.best] = -torch.inf
             self._best = self._longer = None
+
+
+def complete(step: Step, row: int, tokens: Sequence[int]) -> None:
+    """Let a row have these tokens, also where a shortlist has left them out."""
+    if step.left_out is not None:
+        missing = [token for token in tokens if step.log_probs[row, token] == -torch.inf]
+        places = torch.tensor(missing, dtype=torch.int64, device=step.log_probs.device)
+        step.log_probs[row, places] = step.left_out(torch.full_like(places, row), places)
 
 
 def mix(log_probs: Tensor, tokens: Sequence[int], share: float) -> None:

@@ -76,7 +76,7 @@ class Int8Linear(nn.Module):
         self.weight, self.scales = weight
         self.bias = None if bias is None else bias.detach().float()
         self._sums = weight.sums()
-        parts = zip(weight.values.split(BLOCK), weight.scales.split(BLOCK), strict=True)
+        parts = zip(torch.split(weight.values, BLOCK), torch.split(weight.scales, BLOCK), strict=True)
         self._products = [_product(Int8Weight(*part), twice) for part in parts]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,10 +92,9 @@ class Int8Linear(nn.Module):
         """The same of (rows, inputs) into memory that is there, (rows, outputs); returns this."""
         middle, half = _range(x)
         x = (x - middle).div_(half)
-        biases = [None] * len(self._products) if self.bias is None else self.bias.split(BLOCK)
-        for product, sums, bias, into in zip(
-            self._products, self._sums.split(BLOCK), biases, y.split(BLOCK, dim=1), strict=True
-        ):
+        biases = [None] * len(self._products) if self.bias is None else torch.split(self.bias, BLOCK)
+        parts = torch.split(self._sums, BLOCK), biases, torch.split(y, BLOCK, dim=1)
+        for product, sums, bias, into in zip(self._products, *parts, strict=True):
             part = product(x).mul_(half)
             if bias is None:
                 torch.addcmul(part, middle, sums, out=into)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knn_seq.models.int8 import Int8Linear, Int8Weight
-from knn_seq.models.linear import Linear, linear_for
+from knn_seq.models.linear import Linear, linear_for, outputs_of
 
 # The classes whose decoders are alike, and whether a block's norm comes before it.
 PRE_NORM = {
@@ -72,15 +72,17 @@ class OutputProjection:
             self._module = _linear(module.weight, bias)
         self._dtype, self._linear = dtype, linear_for(self._module, dtype)
 
-    def __call__(self, states: Tensor, vocabulary: Tensor | None = None) -> Tensor:
-        """Logits, (rows, vocabulary).
+    def __call__(self, states: Tensor) -> Tensor:
+        """Logits, (rows, vocabulary), of states, (rows, width)."""
+        return self._linear(states)
 
-        Args:
-            states: (rows, width)
-            vocabulary: The only tokens that can come, ascending, (n,): the logits are theirs, (rows, n); None: all.
-        """
-        project = self._linear if vocabulary is None else linear_for(self._module, self._dtype, vocabulary)
-        return project(states)
+    def limited(self, vocabulary: Tensor) -> Linear:
+        """What gives the logits of some tokens only, ascending, (n,)."""
+        return linear_for(self._module, self._dtype, vocabulary)
+
+    def some(self, states: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Of the states in rows[i] the logit of tokens[i], (n,)."""
+        return outputs_of(self._module, states, rows, tokens)
 
 
 def fused_network(network: Any, key: str, dtype: str) -> FusedNetwork | None:
