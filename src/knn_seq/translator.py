@@ -13,7 +13,6 @@ from knn_seq.corpus import Corpus, CorpusLike, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
 from knn_seq.decoding.chain import chained
-from knn_seq.decoding.stored_shortlist import attach_shortlist, lacks_shortlist
 from knn_seq.decoding.term_decoder import BoundOutput, TermDecoder
 from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.glossary import Glossary, GlossaryLike, TermFinder, as_glossary, stored_glossary
@@ -80,13 +79,10 @@ class Translator:
         lead = as_model(model or wanted.name, wanted, tokenizer)
         if isinstance(opened, Datastore):
             opened.require_fitting(lead)
-            attach_shortlist(opened, lead)
             opened = opened.snapshot()
         elif isinstance(opened, Corpus):
             opened.prefer_languages(lead)
             opened = TranslationMemory.open(opened)
-        if lacks_shortlist(lead):
-            raise InvalidSetting(f"There is no shortlist for {lead.settings.name}: leave it out.")
         self.model: Model = Ensemble.of([lead, *(as_model(other, wanted) for other in ensemble)]) if ensemble else lead
         self.decoder = KnnDecoder(opened, self.model, {name: given[name] for name in given if name in _SEARCH})
         self.decoder.settings()  # what cannot be is refused at once

@@ -161,6 +161,11 @@ def test_a_model_without_an_encoder_has_none(tmp_path):
         Datastore.build(tmp_path / "other", model, tmp_path / "train.tsv")
 
 
+def test_a_translation_memory_has_none():
+    with pytest.raises(InvalidSetting, match="There is no shortlist for tiny:marian"):
+        Translator(model=unlimited(), translation_memory=[("5 6", "7 8")])
+
+
 def test_the_commands(knn_seq, number_store, number_corpus, save_model, tmp_path):
     store = shutil.copytree(number_store.path, tmp_path / "store")
     (tmp_path / "in.txt").write_text("5 6 7\n")

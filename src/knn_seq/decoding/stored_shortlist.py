@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from knn_seq.errors import DamagedFile, NotFound
+from knn_seq.errors import DamagedFile, InvalidSetting, NotFound
 from knn_seq.models import Model
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.shortlist import Shortlist
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.flat import open_flat
+from knn_seq.storage.translation_memory import TranslationMemory
 
 SHORTLIST_NAME = "shortlist.h5"
 PARTS = ("offsets", "targets", "frequent")  # int64 each, as `Shortlist` has them
@@ -27,10 +28,16 @@ def lacks_shortlist(model: Model) -> bool:
     return model.settings.shortlist and getattr(model, "shortlist", None) is None
 
 
-def attach_shortlist(store: DatastoreFolder, model: Model) -> None:
+def attach_shortlist(store: DatastoreFolder | TranslationMemory, model: Model) -> None:
     """Let a model that is to have a shortlist, and has none of its own, have that of its datastore."""
-    if lacks_shortlist(model) and isinstance(model, EncoderDecoderModel):
-        model.shortlist = open_shortlist(store, model.vocabulary_size)
+    if not lacks_shortlist(model):
+        return
+    if not isinstance(store, DatastoreFolder) or not isinstance(model, EncoderDecoderModel):
+        raise InvalidSetting(
+            f"There is no shortlist for {model.settings.name}: it comes with none, and datastores have them for models "
+            "with an encoder."
+        )
+    model.shortlist = open_shortlist(store, model.vocabulary_size)
 
 
 def open_shortlist(store: DatastoreFolder, size: int) -> Shortlist:

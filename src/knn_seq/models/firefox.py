@@ -89,6 +89,11 @@ class FirefoxModel(EncoderDecoderModel):
         """As its name says: "en" of firefox:pt-en."""
         return self._languages()[1] or super().target_language
 
+    @property
+    def vocabulary_size(self) -> int:
+        """As its file says."""
+        return self.network.config.vocab_size  # type: ignore[no-any-return]
+
     def _languages(self) -> tuple[str | None, str | None]:
         pair = re.fullmatch(r"firefox:(\w+)-(\w+)", self.settings.name)
         return (pair[1], pair[2]) if pair else (None, None)
