@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 
 from figures import markdown, write_figures
-from it_text import END_OF_CONTEXT, catalogs, download
+from debian_text import download
+from it_text import END_OF_CONTEXT, catalogs
 
 from knn_seq import Translator
 from knn_seq.demo.run import MODEL
