@@ -166,6 +166,12 @@ def commit() -> str:
         return f"of version {version('knn-seq')}"
 
 
+def code_version() -> str:
+    """The last commit that changed what figures depend on, so that a commit of pages alone keeps what was measured."""
+    last = _git("log", "-1", "--format=%h", "--", *MEASURED)
+    return f"{last}+changes" if _git("status", "--porcelain", "--", *MEASURED) else last
+
+
 def processor() -> str:
     """The model of the CPU."""
     information = Path("/proc/cpuinfo")
