@@ -21,7 +21,7 @@ ENGLISH_WORDS, PORTUGUESE_WORDS = (4, 80), (3, 80)  # single words of menus woul
 LETTER = re.compile(r"[^\W\d_]")
 LEAST_LETTERS = 0.6  # of what is not a space
 # What was never translated has none of these.
-PORTUGUESE = re.compile(r"\b(o|a|os|as|um|uma|de|do|da|dos|das|em|no|na|nos|nas|para|por|que|com|ou|e|é|se|não)\b", re.I)
+PORTUGUESE = re.compile(r"\b(os?|as?|uma?|d[eoa]|d[oa]s|em|n[oa]s?|para|por|que|com|ou|[eé]|se|não)\b", re.I)
 
 
 class Phrase(NamedTuple):

@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import as_file, files
@@ -146,13 +146,23 @@ class Domain:
         chosen: dict[str, Any] = self.kept.get(("tuned", options.get("index", "default")), best)
         return chosen
 
+    def add_index(self, recipe: str, name: str) -> None:
+        """Give the datastore another index, unless that was done before."""
+        if name not in self.store.manifest.indexes:
+            with self.kept.timing(f"index {recipe}"):
+                self.store.add_index(recipe, name)
+
+    def prepare_subset(self) -> None:
+        """Prepare the datastore for subsets, unless that was done before."""
+        if not self.store.manifest.subset:
+            with self.kept.timing("subsets"):
+                self.store.prepare_subset("encoder", model=self.model)
+
     def pruned(self, method: str, keep: float) -> Datastore:
         """A smaller datastore, made unless that was done before."""
-        path, store = self.folder / f"{method}-{keep:g}", self.store
-        if path.exists():
-            return store.prune(path, method, keep, model=self.model)
-        with self.kept.timing(f"pruned by {method} to {keep:g}"):
-            return store.prune(path, method, keep, model=self.model)
+        path, name = self.folder / f"{method}-{keep:g}", f"pruned by {method} to {keep:g}"
+        with nullcontext() if path.exists() else self.kept.timing(name):
+            return self.store.prune(path, method, keep, model=self.model)
 
     def stored(self) -> TestSet:
         """Some of the sentence pairs of the datastore."""
@@ -237,7 +247,7 @@ def timing_steps(kept: Kept) -> Iterator[None]:
 
 def build_cpu_seconds(kept: Kept) -> float:
     """What building and training took of the processor's time."""
-    return sum(kept.figures.get("cpu_seconds", {}).get(step, 0.0) for step in STEPS.values())
+    return float(sum(kept.figures.get("cpu_seconds", {}).get(step, 0.0) for step in STEPS.values()))
 
 
 def _path_of(name: str, text_folder: Path) -> Path:

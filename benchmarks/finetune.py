@@ -40,7 +40,7 @@ from domains import (
 )
 from figures import code_version, markdown, measuring_conditions, write_figures
 from kept import Kept
-from line_plot import image, write_lines
+from line_plot import curves_folder, image, write_lines
 from torch import Tensor
 
 from knn_seq import Datastore, Translator
@@ -58,7 +58,6 @@ LEARNING_RATE, WARM_UP, WEIGHT_DECAY, SMOOTHING, LARGEST_GRADIENT = 3e-4, 60, 0.
 BATCH_TOKENS = 1024
 DEV_EVERY, PATIENCE = 50, 4  # updates; so many times without a lower loss on dev
 FIRST_CHECKPOINT = 15.0  # seconds; each is twice as late as the last
-CURVES = Path("docs/curves")
 
 
 def main() -> None:
@@ -86,7 +85,8 @@ def run(arguments: argparse.Namespace) -> None:
     parts = []
     for name in arguments.domains:
         figures = kept_of(name, arguments).figures
-        parts.append(f"**{name}**: {table(figures)}\n\n{curve(name, figures, arguments.into)}")
+        folder = curves_folder(arguments.into, arguments.results)
+        parts.append(f"**{name}**: {table(figures)}\n\n{curve(name, figures, folder)}")
     write_figures(arguments.into, {"finetune": "\n\n".join(parts)}, figures["conditions"])
 
 
@@ -288,9 +288,9 @@ def table(figures: dict[str, Any]) -> str:
     )
 
 
-def curve(name: str, figures: dict[str, Any], page: Path | None) -> str:
+def curve(name: str, figures: dict[str, Any], folder: Path) -> str:
     """BLEU against CPU-seconds as a picture."""
-    path = CURVES / f"finetune-{name}.svg"
+    path = folder / f"finetune-{name}.svg"
     write_lines(
         path,
         ("CPU-seconds", "BLEU"),
@@ -298,7 +298,7 @@ def curve(name: str, figures: dict[str, Any], page: Path | None) -> str:
         {"kNN-MT, `learned`": (figures["knn_seconds"], figures["knn"][0])},
         ("the model alone", figures["base"][0]),
     )
-    return image(page, path, f"BLEU against CPU-seconds of fine-tuning and of kNN-MT: {name}")
+    return image(path, f"BLEU against CPU-seconds of fine-tuning and of kNN-MT: {name}")
 
 
 if __name__ == "__main__":

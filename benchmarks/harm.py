@@ -3,8 +3,8 @@
     python benchmarks/harm.py --domains bible it office-help manuals --into docs/combiners.md
 
 `fixed` is tuned on dev of the datastore's domain, `learned` sees no dev set.  Beside the test sets of the domains there
-are general sentences (`general.pt-en.tsv`, written for this purpose, none of them among those that combiners are trained
-with), what games say, and sentences that are stored, which must come out as they are stored.  Greedy.
+are general sentences (`general.pt-en.tsv`, written for this purpose, none of them among those that combiners are
+trained with), what games say, and sentences that are stored, which must come out as they are stored.  Greedy.
 """
 
 from __future__ import annotations

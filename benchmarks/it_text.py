@@ -2,8 +2,8 @@
 
     python benchmarks/it_text.py
 
-Downloads the packages of it_packages.txt with apt (no root needed, some 0.5 GB).  An id is the package with its version.
-Licences are those of the packages.
+Downloads the packages of it_packages.txt with apt (no root needed, some 0.5 GB).  An id is the package with its
+version.  Licences are those of the packages.
 """
 
 from __future__ import annotations

@@ -69,7 +69,11 @@ def shown(number: float) -> str:
     return f"{number:.3g}"
 
 
-def image(page: Path | None, path: Path, alternative: str) -> str:
-    """What a page says to show it, relative to the page."""
-    parent = Path("docs") if page is None else page.parent
-    return f"![{alternative}]({path.relative_to(parent) if path.is_relative_to(parent) else path})"
+def curves_folder(page: Path | None, results: Path) -> Path:
+    """Where the curves of a page lie; without one they are looked at only."""
+    return results / "curves" if page is None else page.parent / "curves"
+
+
+def image(path: Path, alternative: str) -> str:
+    """What a page says to show a curve that lies in its folder of curves."""
+    return f"![{alternative}]({path.parent.name}/{path.name})"

@@ -2,9 +2,9 @@
 
     python benchmarks/manuals_text.py
 
-GNOME's help (CC-BY-SA-3.0), man pages (GPL-3+ and the pages' own licences) and the Debian Reference (GPL-2+).  A section
-of a page is taken if it has the same sequence of tags, or of groff's macros, in both languages: then paragraph i of the
-one is the translation of paragraph i of the other.
+GNOME's help (CC-BY-SA-3.0), man pages (GPL-3+ and the pages' own licences) and the Debian Reference (GPL-2+).  A
+section of a page is taken if it has the same sequence of tags, or of groff's macros, in both languages: then paragraph
+i of the one is the translation of paragraph i of the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ HEADINGS = frozenset({"title", "h1", "h2", "h3", "SH", "SS"})
 # What begins a paragraph of a man page; the other macros change the font, or are no text.
 PARAGRAPH = re.compile(r"\.(SH|SS|TP|TQ|IP|PP|LP|P|HP|RS|RE|EX|EE|nf|fi)\b")
 FONT = re.compile(r"\.(SB|SM|[BIR]{1,2})\s+")
-ESCAPES = {r"\-": "-", r"\(aq": "'", r"\(dq": '"', r"\(lq": '"', r"\(rq": '"', r"\&": "", r"\e": "\\", r"\ ": " ", r"\~": " "}
+QUOTES = dict.fromkeys((r"\(dq", r"\(lq", r"\(rq"), '"')
+ESCAPES = {r"\-": "-", r"\(aq": "'", r"\e": "\\", r"\ ": " ", r"\~": " ", **QUOTES}
 ESCAPE = re.compile(r"\\f(?:\[\w*\]|\(\w\w|\w)|\\[-&e~ ]|\\\(\w\w|\\s[-+]?\d")
 
 

@@ -127,14 +127,10 @@ class Measuring:
         return Translator(self.domain.store, self.unquantized, beam_size=1)
 
     def _prepare(self) -> None:
-        store, kept = self.domain.store, self.domain.kept
-        for name, recipe in ((PAPER_INDEX, PAPER_RECIPE), (OPQ_INDEX, OPQ_RECIPE)):
-            if name not in store.manifest.indexes:
-                with kept.timing(f"index {recipe}"):
-                    store.add_index(recipe, name)
-        if not store.manifest.subset:
-            with kept.timing("subsets"):
-                store.prepare_subset("encoder", model=self.domain.model)
+        kept = self.domain.kept
+        self.domain.add_index(PAPER_RECIPE, PAPER_INDEX)
+        self.domain.add_index(OPQ_RECIPE, OPQ_INDEX)
+        self.domain.prepare_subset()
         if "trained" not in kept.figures:
             with kept.timing(f"training of {', '.join(TRAINED)}"):
                 self.domain.translator.train(TRAINED, as_default=False)
@@ -147,9 +143,7 @@ class Measuring:
 
     def _scored(self, metric: Metric, outputs: dict[str, list[str]]) -> dict[str, Any]:
         test = self.domain.test
-        return {
-            name: score._asdict() for name, score in metric.scores(outputs, test.references, test.sources).items()
-        }
+        return {name: score._asdict() for name, score in metric.scores(outputs, test.references, test.sources).items()}
 
 
 def in_turns(
@@ -157,7 +151,7 @@ def in_turns(
 ) -> dict[str, Any]:
     """What each system makes of the same sentences, and its speed; in the other order, if that is wanted."""
     found: dict[str, Any] = {}
-    for name in reversed(systems) if backwards else systems:
+    for name in reversed(list(systems)) if backwards else systems:
         opened, options = systems[name]
         translator = opened()
         translator.translate(sources[:WARM_UP], **options)
