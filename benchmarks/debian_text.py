@@ -36,6 +36,7 @@ def text_arguments(description: str | None, name: str) -> argparse.ArgumentParse
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=TEXT_FOLDER / f"{name}.pt-en.tsv.gz")
     parser.add_argument("--cache", type=Path, default=Path("results/debian"), help="where packages are downloaded to")
+    parser.add_argument("--into", type=Path, help="a page with a place for what the text is made of")
     return parser
 
 
@@ -106,15 +107,28 @@ def unique(found: Iterable[tuple[Phrase, str]]) -> Iterator[tuple[Phrase, str]]:
             yield phrase, label
 
 
-def write_text(path: Path, found: Iterable[tuple[Phrase, str]]) -> list[str]:
-    """Write each phrase once, behind its id; returns the ids."""
+class Written(NamedTuple):
+    """A text that was written."""
+
+    labels: list[str]
+    summary: str
+
+
+def write_text(path: Path, found: Iterable[tuple[Phrase, str]]) -> Written:
+    """Write each phrase once, behind its id."""
     rows = list(unique(found))
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         packed.writelines(f"{label}\t{phrase.portuguese}\t{phrase.english}\n".encode() for phrase, label in rows)
     words = sum(len(phrase.english.split()) for phrase, _ in rows)
-    print(f"{path}: {len(rows):,} sentence pairs, {words:,} English words.")
-    return [label for _, label in rows]
+    summary = f"{len(rows):,} sentence pairs, {words:,} English words"
+    print(f"{path}: {summary}.")
+    return Written([label for _, label in rows], summary)
+
+
+def provenance(packages: Iterable[Path], written: Written) -> str:
+    """What a text is made of, for a page."""
+    return f"{written.summary}, from {', '.join(f'`{label_of(package)}`' for package in packages)}."
 
 
 def one_line(parts: Sequence[str]) -> str:

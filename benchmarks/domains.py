@@ -50,7 +50,7 @@ STEPS = {  # of a build, as functions of its module
 TUNING = "tuning `fixed` on dev"
 
 
-class TestSet(NamedTuple):
+class ParallelText(NamedTuple):
     """Sentences and their references."""
 
     name: str
@@ -58,13 +58,13 @@ class TestSet(NamedTuple):
     references: list[str]
 
     @classmethod
-    def of(cls, name: str, pairs: Sequence[SentencePair]) -> TestSet:
+    def of(cls, name: str, pairs: Sequence[SentencePair]) -> ParallelText:
         """A test set of sentence pairs."""
         return cls(name, [pair.source for pair in pairs], [pair.target for pair in pairs])
 
-    def first(self, count: int) -> TestSet:
+    def first(self, count: int) -> ParallelText:
         """Some of it."""
-        return TestSet(self.name, self.sources[:count], self.references[:count])
+        return ParallelText(self.name, self.sources[:count], self.references[:count])
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class Domain:
     folder: Path
     model: Model
     train: list[SentencePair]
-    dev: TestSet
-    test: TestSet
+    dev: ParallelText
+    test: ParallelText
     near_duplicates: int
 
     @classmethod
@@ -110,7 +110,9 @@ class Domain:
             others.append([part[number] for number in fit[:size]])
             seen = [*seen, *(pair.source for pair in others[-1])]  # dev is not to be in test either
         write_tsv(folder / "train.tsv", train)
-        return cls(name, folder, model, train, TestSet.of("dev", others[0]), TestSet.of(name, others[1]), dropped)
+        return cls(
+            name, folder, model, train, ParallelText.of("dev", others[0]), ParallelText.of(name, others[1]), dropped
+        )
 
     @cached_property
     def kept(self) -> Kept:
@@ -164,9 +166,9 @@ class Domain:
         with nullcontext() if path.exists() else self.kept.timing(name):
             return self.store.prune(path, method, keep, model=self.model)
 
-    def stored(self) -> TestSet:
+    def stored(self) -> ParallelText:
         """Some of the sentence pairs of the datastore."""
-        return TestSet.of("stored", random.Random(SEED).sample(self.train, min(STORED, len(self.train))))
+        return ParallelText.of("stored", random.Random(SEED).sample(self.train, min(STORED, len(self.train))))
 
 
 def domain_arguments(description: str | None, default: Sequence[str] = ("bible",)) -> argparse.ArgumentParser:
@@ -212,13 +214,13 @@ def text_of(name: str, text_folder: Path) -> list[SentencePair]:
     return [pair for pair in pairs if pair.place not in GAMES] if name == "it" else pairs
 
 
-def others(text_folder: Path) -> list[TestSet]:
+def others(text_folder: Path) -> list[ParallelText]:
     """Text of other domains: general sentences and, if the text of the IT domain is there, what games say."""
-    found = [TestSet.of("general", [pair for pair in open_corpus(GENERAL) if isinstance(pair, SentencePair)])]
+    found = [ParallelText.of("general", [pair for pair in open_corpus(GENERAL) if isinstance(pair, SentencePair)])]
     if _path_of("it", text_folder).exists():
         games = [pair for pair in _packed_pairs("it", text_folder) if pair.place in GAMES]
         random.Random(SEED).shuffle(games)
-        found.append(TestSet.of("games", games[:GAME_STRINGS]))
+        found.append(ParallelText.of("games", games[:GAME_STRINGS]))
     return found
 
 

@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from domains import (
     Domain,
-    TestSet,
+    ParallelText,
     build_cpu_seconds,
     domain_arguments,
     domain_of,
@@ -54,9 +54,9 @@ from knn_seq.settings import ModelSettings
 
 DOMAINS = ("bible", "office-help")
 MINUTES, QUICK_MINUTES = 8.0, 0.1  # of the processor
-LEARNING_RATE, WARM_UP, WEIGHT_DECAY, SMOOTHING, LARGEST_GRADIENT = 3e-4, 60, 0.01, 0.1, 1.0
-BATCH_TOKENS = 1024
-DEV_EVERY, PATIENCE = 50, 4  # updates; so many times without a lower loss on dev
+LEARNING_RATE, WARM_UP, WEIGHT_DECAY, SMOOTHING, LARGEST_GRADIENT = 2e-4, 20, 0.01, 0.1, 1.0
+BATCH_TOKENS, ACCUMULATED = 512, 4  # an update sees batches of different lengths, 2,048 tokens
+DEV_EVERY, PATIENCE = 20, 4  # updates; so many times without a lower loss on dev
 FIRST_CHECKPOINT = 15.0  # seconds; each is twice as late as the last
 
 
@@ -125,7 +125,7 @@ def measure(domain: Domain, arguments: argparse.Namespace, minutes: float) -> No
     kept.get(("both",), lambda: scores(translator, sets))
 
 
-def scores(translator: Translator, sets: Sequence[TestSet], **options: Any) -> list[float]:
+def scores(translator: Translator, sets: Sequence[ParallelText], **options: Any) -> list[float]:
     """BLEU of each test set."""
     return [bleu(translator.translate(one.sources, **options), one.references).value for one in sets]
 
@@ -178,11 +178,11 @@ class FineTuning:
         test: What is decoded at each checkpoint.
     """
 
-    def __init__(self, domain: Domain, like: Model, test: TestSet) -> None:
+    def __init__(self, domain: Domain, like: Model, test: ParallelText) -> None:
         self.domain, self.like, self.test = domain, like, test
         self.network, _ = load_firefox(find_model_folder("pt-en"))
         self.network.requires_grad_(True)
-        train = TestSet.of("train", domain.train)
+        train = ParallelText.of("train", domain.train)
         self.train, self.dev = (tokenized(one, like.tokenizer) for one in (train, domain.dev))
         self.optimizer = torch.optim.AdamW(self.network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
         self.curve: list[tuple[float, float]] = []  # seconds and BLEU
@@ -194,8 +194,8 @@ class FineTuning:
         """Train for so many seconds, or until dev gets no better."""
         padding, checkpoint, begun = self.network.config.eos_token_id, FIRST_CHECKPOINT, time.process_time()
         self._look_at_dev(padding)
-        for batch in self._batches(padding):
-            self._update(batch)
+        for batches in self._batches(padding):
+            self._update(batches)
             if self.updates % DEV_EVERY == 0:
                 self._look_at_dev(padding)
             self.seconds += time.process_time() - begun
@@ -208,11 +208,13 @@ class FineTuning:
             begun = time.process_time()
         self._look_at_dev(padding)
 
-    def _update(self, batch: Batch) -> None:
+    def _update(self, batches: Sequence[Batch]) -> None:
         self.updates += 1
         self.optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, self.updates / WARM_UP)
         self.optimizer.zero_grad()
-        batch.loss(self.network, SMOOTHING).backward()  # type: ignore[no-untyped-call]
+        tokens = sum(batch.tokens for batch in batches)
+        for batch in batches:
+            (batch.loss(self.network, SMOOTHING) * (batch.tokens / tokens)).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
         self.optimizer.step()
 
@@ -237,17 +239,18 @@ class FineTuning:
             flush=True,
         )
 
-    def _batches(self, padding: int) -> Iterator[Batch]:
-        order = random.Random(0)
+    def _batches(self, padding: int) -> Iterator[list[Batch]]:
+        """What one update after the other sees."""
+        order, buckets = random.Random(0), list(bucketed(self.train))
         while True:
-            buckets = list(bucketed(self.train))
             order.shuffle(buckets)
-            for pairs in buckets:
-                self.epochs += 1 / len(buckets)
-                yield Batch.of(pairs, padding)
+            for start in range(0, len(buckets), ACCUMULATED):
+                some = buckets[start : start + ACCUMULATED]
+                self.epochs += len(some) / len(buckets)
+                yield [Batch.of(pairs, padding) for pairs in some]
 
 
-def tokenized(text: TestSet, tokenizer: PairTokenizer) -> list[TokenPair]:
+def tokenized(text: ParallelText, tokenizer: PairTokenizer) -> list[TokenPair]:
     """The tokens of sentences and their references, the shortest first."""
     sides = tokenizer.encode_sources(text.sources), tokenizer.encode_targets(text.references)
     return sorted(map(TokenPair, *sides), key=lambda pair: (len(pair.target), len(pair.source)))

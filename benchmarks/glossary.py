@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple
 
-from domains import SEED, TEST, Domain, TestSet, domain_arguments, domain_of, firefox_model
+from domains import SEED, TEST, Domain, ParallelText, domain_arguments, domain_of, firefox_model
 from figures import markdown, measuring_conditions, write_figures
 from rounds import Ratio
 
@@ -74,7 +74,7 @@ def main() -> None:
 class Prepared(NamedTuple):
     """A test set with its glossary, and what translates it."""
 
-    test: TestSet
+    test: ParallelText
     glossary: Glossary
     translator: Translator
 
@@ -82,7 +82,7 @@ class Prepared(NamedTuple):
     def of(cls, domain: Domain, sentences: int) -> Prepared:
         """With some sentences of the test set of a domain."""
         test = domain.test.first(sentences)
-        return cls(test, drawn(TestSet.of("train", domain.train), test), domain.translator)
+        return cls(test, drawn(ParallelText.of("train", domain.train), test), domain.translator)
 
     def terms(self) -> list[int]:
         """How many terms each sentence has."""
@@ -156,11 +156,11 @@ def counted_steps(translator: Translator) -> Iterator[list[int]]:
     handle.remove()
 
 
-def drawn(train: TestSet, test: TestSet) -> Glossary:
+def drawn(train: ParallelText, test: ParallelText) -> Glossary:
     """The terms of a test set: rare words with one translation, which all of its references have."""
     portuguese, english = Spelling("pt"), Spelling("en")
 
-    def sides(text: TestSet) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    def sides(text: ParallelText) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
         for source, target in zip(text.sources, text.references, strict=True):
             yield stems(source, portuguese), stems(target, english)
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from domains import Domain, TestSet, domain_arguments, domain_of, firefox_model, others, run_script
+from domains import Domain, ParallelText, domain_arguments, domain_of, firefox_model, others, run_script
 from figures import code_version, markdown, measuring_conditions, write_figures
 from kept import Kept
 
@@ -59,7 +59,7 @@ def settings(domain: Domain, combiner: str) -> dict[str, Any]:
     return domain.tuned() if combiner == "fixed" else {"combiner": combiner}
 
 
-def scored(domain: Domain, test: TestSet, options: Mapping[str, Any]) -> float:
+def scored(domain: Domain, test: ParallelText, options: Mapping[str, Any]) -> float:
     """BLEU of a test set with the datastore of a domain."""
     return bleu(domain.translator.translate(test.sources, **options), test.references).value
 
@@ -72,7 +72,7 @@ def reproduced(domain: Domain, options: Mapping[str, Any]) -> str:
     return f"{same} of {len(stored.references)}"
 
 
-def table(stores: Sequence[str], sets: Sequence[TestSet], figures: Mapping[str, Any]) -> str:
+def table(stores: Sequence[str], sets: Sequence[ParallelText], figures: Mapping[str, Any]) -> str:
     """A row for each datastore and combiner: BLEU, and its difference to the model alone."""
     rows = [["", "the model alone", *(f"{figures['base'][one.name]:.1f}" for one in sets), ""]]
     marked = 0

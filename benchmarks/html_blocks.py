@@ -45,6 +45,11 @@ class _Paragraphs(HTMLParser):
                 ended, identifier, parts = self._open.pop()
                 self.blocks.append(Block(ended, identifier, one_line(parts)))
 
+    def end(self) -> None:
+        """End what is still open."""
+        if self._open:
+            self.handle_endtag(self._open[0][0])
+
     def handle_data(self, data: str) -> None:
         if self._open and not self._hidden:
             self._open[-1][2].append(data)
@@ -55,4 +60,5 @@ def blocks_of(page: str) -> list[Block]:
     parser = _Paragraphs()
     parser.feed(page)
     parser.close()
+    parser.end()
     return parser.blocks

@@ -28,7 +28,6 @@ NOISE = re.compile(r"[<>{}|\\\x00-\x1f]|%[^\s%]|\$[\w(]|--\w|://|^-")
 def main() -> None:
     parser = text_arguments(__doc__, "it")
     parser.add_argument("--packages", nargs="+", default=PACKAGES, help="others than those that the script names")
-    parser.add_argument("--into", type=Path, help="a page with a place for the list of packages")
     arguments = parser.parse_args()
     found: list[tuple[Phrase, str]] = []
     for package in download(arguments.packages, arguments.cache):
@@ -36,7 +35,7 @@ def main() -> None:
         phrases = [phrase for catalog in catalogs(package) for phrase in phrases_of(catalog)]
         print(f"{label}: {len(phrases):,} phrases", flush=True)
         found += [(phrase, label) for phrase in phrases]
-    labels = write_text(arguments.output, found)
+    labels = write_text(arguments.output, found).labels
     if arguments.into:
         write_figures(arguments.into, {"it-packages": package_list(labels)})
 

@@ -14,7 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from debian_text import Phrase, download, files_of, is_documentation, one_line, text_arguments, write_text
+from debian_text import (
+    Phrase,
+    download,
+    files_of,
+    is_documentation,
+    one_line,
+    provenance,
+    text_arguments,
+    write_text,
+)
+from figures import write_figures
 from html_blocks import Block, blocks_of
 
 PACKAGES = (
@@ -50,9 +60,11 @@ class Page(NamedTuple):
 def main() -> None:
     arguments = text_arguments(__doc__, "manuals").parse_args()
     pages: dict[Page, list[Block]] = {}
-    for package in download(PACKAGES, arguments.cache):
+    packages = download(PACKAGES, arguments.cache)
+    for package in packages:
         pages |= paragraphs(package)
-    write_text(arguments.output, phrases(pages))
+    written = write_text(arguments.output, phrases(pages))
+    write_figures(arguments.into, {"manuals-text": provenance(packages, written)})
 
 
 def paragraphs(package: Path) -> dict[Page, list[Block]]:

@@ -38,6 +38,9 @@ def without_near_duplicates(sources: Sequence[str], stored: Iterable[str]) -> li
 
 
 def ngrams(text: str) -> frozenset[tuple[str, ...]]:
-    """The word 4-grams of a sentence without case, digits and punctuation; of a shorter one all words together."""
-    words = NO_WORD.sub(" ", text.casefold()).split()
+    """The word 4-grams of a sentence without case, digits and punctuation; of a shorter one all words together.
+
+    One without any word is taken as it is.
+    """
+    words = NO_WORD.sub(" ", text.casefold()).split() or text.split()
     return frozenset(tuple(words[i : i + WORDS]) for i in range(max(len(words) - WORDS + 1, 1)))

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from debian_text import Phrase, download, files_of, is_documentation, text_arguments, write_text
+from debian_text import Phrase, download, files_of, is_documentation, provenance, text_arguments, write_text
+from figures import write_figures
 from html_blocks import blocks_of
 
 PACKAGES = ("libreoffice-help-pt-br", "libreoffice-help-en-us")
@@ -20,8 +21,9 @@ PAGE = re.compile(r"/help/[-\w]+/(text/.+\.html)$")
 
 def main() -> None:
     arguments = text_arguments(__doc__, "office-help").parse_args()
-    portuguese, english = (paragraphs(package) for package in download(PACKAGES, arguments.cache))
-    write_text(arguments.output, phrases(portuguese, english))
+    packages = download(PACKAGES, arguments.cache)
+    written = write_text(arguments.output, phrases(*map(paragraphs, packages)))
+    write_figures(arguments.into, {"office-help-text": provenance(packages, written)})
 
 
 def paragraphs(package: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from demo_quality import METRIC_NAMES
-from domains import Domain, TestSet, domain_arguments, domain_of, firefox_model
+from domains import Domain, ParallelText, domain_arguments, domain_of, firefox_model
 from figures import markdown, measuring_conditions, write_figures
 
 from knn_seq import Datastore, Translator
@@ -56,7 +56,7 @@ def measured(domain: Domain, methods: Sequence[str], shares: Sequence[float]) ->
     return f"{title}\n\n{table(stores, seconds, domain.model, domain.test)}"
 
 
-def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, test: TestSet) -> str:
+def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, test: ParallelText) -> str:
     """Scores, sizes, and the processor's time that pruning took."""
     sources, references = test.sources, test.references
     first = next(iter(stores.values()))
