@@ -1,7 +1,7 @@
 """All figures of README and docs: which script measures which, and where its tables go.
 
     python benchmarks/figures.py                  # all of them: a day
-    python benchmarks/figures.py speed results    # those named
+    python benchmarks/figures.py speed harm       # those named
     python benchmarks/figures.py quick            # the two of the README: a quarter of an hour
     python benchmarks/figures.py --list
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLACE = "<!-- figures: {name} -->\n{text}\n<!-- end -->"
 LIBRARIES = {"torch": "torch", "transformers": "transformers", "faiss": "faiss-cpu"}
 MEASURED = ("src", "benchmarks", "pyproject.toml", "constraints.txt")  # what figures depend on
-IT_TEXT = "results/it.pt-en.tsv.gz"
+DOMAINS = ("bible", "it", "office-help", "manuals")
 
 
 class Figure(NamedTuple):
@@ -42,27 +42,30 @@ class Figure(NamedTuple):
 FIGURES = {
     "readme-results": Figure("README.md", "demo_quality.py"),
     "readme-speed": Figure("README.md", "demo_speed.py"),
-    "results-bible": Figure("docs/results.md", "results.py", ("--domains", "bible")),
-    "it-packages": Figure("docs/it-packages.md", "it_text.py", ("--output", IT_TEXT)),
-    "results-it": Figure("docs/results.md", "results.py", ("--domains", "it", "--it-text", IT_TEXT)),
+    "it-packages": Figure("docs/it-packages.md", "it_text.py"),
+    "office-help-text": Figure("docs/results.md", "office_help_text.py"),
+    "manuals-text": Figure("docs/results.md", "manuals_text.py"),
+    **{f"results-{name}": Figure("docs/results.md", "results.py", ("--domains", name)) for name in DOMAINS},
+    "finetune": Figure("docs/results.md", "finetune.py"),
+    "curves": Figure("docs/results.md", "curves.py"),
     "speed": Figure("docs/speed.md", "bench.py", ("--again",)),
     "engines": Figure("docs/speed.md", "engines.py"),
     "precision": Figure("docs/speed.md", "precision.py"),
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
     "spinning-threads": Figure("docs/speed.md", "spinning_threads.py"),
-    "skip": Figure("docs/speed.md", "skip.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
+    "skip": Figure("docs/speed.md", "skip.py", ("--domains", "bible", "it")),
     "pointers": Figure("docs/speed.md", "pointers.py"),
     "language-models": Figure("docs/language-models.md", "language_models.py"),
     "tuning": Figure("docs/tuning.md", "tuning.py"),
     "indexes": Figure("docs/indexes.md", "indexes.py"),
     "sentence-searches": Figure("docs/subset.md", "sentence_searches.py"),
     "subset-engines": Figure("docs/subset.md", "subset_engines.py"),
-    "combiners": Figure("docs/combiners.md", "combiners.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
+    "harm": Figure("docs/combiners.md", "harm.py", ("--domains", *DOMAINS)),
     "combiner-step": Figure("docs/combiners.md", "combiner_step.py"),
     "training-time": Figure("docs/combiners.md", "training_time.py"),
-    "pruning": Figure("docs/pruning.md", "pruning.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
+    "pruning": Figure("docs/pruning.md", "pruning.py", ("--domains", "bible", "it")),
     "live": Figure("docs/memory.md", "live.py"),
-    "glossary": Figure("docs/glossary.md", "glossary.py", ("--it-text", IT_TEXT)),
+    "glossary": Figure("docs/glossary.md", "glossary.py"),
     "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py"),
@@ -73,7 +76,8 @@ FIGURES = {
 }
 SETS = {
     "quick": ("readme-results", "readme-speed"),
-    "results": ("results-bible", "it-packages", "results-it"),
+    "texts": ("it-packages", "office-help-text", "manuals-text"),
+    "evidence": (*(f"results-{name}" for name in DOMAINS), "harm", "finetune", "curves", "pruning"),
     "all": tuple(FIGURES),
 }
 
@@ -164,6 +168,12 @@ def commit() -> str:
         return f"{head}+changes" if _git("status", "--porcelain", "--", *MEASURED) else head
     except (OSError, subprocess.CalledProcessError):
         return f"of version {version('knn-seq')}"
+
+
+def code_version() -> str:
+    """The last commit that changed what figures depend on, so that a commit of pages alone keeps what was measured."""
+    last = _git("log", "-1", "--format=%h", "--", *MEASURED)
+    return f"{last}+changes" if _git("status", "--porcelain", "--", *MEASURED) else last
 
 
 def processor() -> str:
