@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from knn_seq.corpus import Corpus, CorpusLike, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder, Translation
+from knn_seq.decoding.attention import attention_of
 from knn_seq.decoding.chain import chained
 from knn_seq.decoding.term_decoder import BoundOutput, TermDecoder
 from knn_seq.errors import InvalidSetting, KnnSeqError
@@ -19,6 +20,7 @@ from knn_seq.glossary import Glossary, GlossaryLike, TermFinder, as_glossary, st
 from knn_seq.likelihood import Reference
 from knn_seq.models import Hypothesis, Model, Source, StepHook, as_model
 from knn_seq.models.ensemble import Ensemble
+from knn_seq.protect import Attention
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.sentences.shots import ShotSearch, longest_prompt
 from knn_seq.sentences.shots import read as as_sources
@@ -193,6 +195,12 @@ class Translator:
             if long:
                 encoded[i] = [*encoded[i][: limit - 1], encoded[i][-1]]  # type: ignore[operator]
         return [Source(text, tokens) for text, tokens in zip(sources, encoded, strict=True)], cut
+
+    def attention(self, translations: Sequence[Translation]) -> list[Attention | None]:
+        """Where the model looks when it writes each translation, neighbours or not; None: it cannot tell."""
+        sources, _ = self.read([translation.source for translation in translations])
+        with self._lock:
+            return attention_of(self.model, sources, translations)
 
     def references(
         self, sources: Sequence[str], targets: Sequence[str], search: SearchSettings | None = None

@@ -10,6 +10,7 @@ from knn_seq.decoding.piece_trie import PieceTrie
 from knn_seq.glossary import Occurrence, TermCheck, TermFinder
 from knn_seq.glossary.occurrences import capitalised
 from knn_seq.models import PairTokenizer, Source
+from knn_seq.models.token_spans import common_length
 
 _ENDED = re.compile(r"[.!?…]['\"”’)\]]*$")
 
@@ -74,7 +75,7 @@ class TermTokens:
         for source, occurrences in zip(sources, found, strict=True):
             spans = []
             for _ in occurrences:
-                begin, end = (_common(source.tokens, next(encoded)) for _ in range(2))
+                begin, end = (common_length(source.tokens, next(encoded)) for _ in range(2))
                 spans.append((begin, end) if begin < end else None)
             if not occurrences:
                 due.append(None)
@@ -121,13 +122,3 @@ class TermTokens:
             encoded = self.tokenizer.encode_targets(unknown)
             self._encoded |= {text: tokens[:-1] for text, tokens in zip(unknown, encoded, strict=True)}
         return [self._encoded[text] for text in texts]
-
-
-def _common(tokens: Sequence[int], others: Sequence[int]) -> int:
-    """How many tokens two sequences have in common, from the first on."""
-    count = 0
-    for token, other in zip(tokens, others, strict=False):
-        if token != other:
-            break
-        count += 1
-    return count

@@ -136,7 +136,7 @@ class _Run:
         self.terms = self.cut = 0
         self._translator, self._exact, self._options = translator, exact_matches, options
         sentences = partial(sentence_starts, language=translator.model.source_language)
-        self._protector = Protector(self._translated, placeholders, sentences)
+        self._protector = Protector(self._translated, placeholders, sentences, translator.attention)
         self._known: dict[Content, tuple[Content, SegmentReport]] = {}
 
     def translate(self, segments: Sequence[Segment]) -> list[tuple[Content, SegmentReport]]:

@@ -4,14 +4,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
+from knn_seq.protect.attention import Attention
 from knn_seq.protect.content import Content, Role, Tag, paired, same_tags, tags_of, tidy
 from knn_seq.protect.lines import mark_breaks, separate_lines, separate_sentences, with_breaks
 from knn_seq.protect.patterns import Finder
-from knn_seq.protect.placement import place_tags, stretches
+from knn_seq.protect.placement import Evidence, place_tags, stretches
 
 Translate = Callable[[list[str]], Sequence[str]]
 """Translates some sentences."""
+
+Attend = Callable[[list[Any]], Sequence[Attention | None]]
+"""Where the model looked when it wrote some of its translations; None for those of which that is not known."""
 
 STAND_IN = "XX{}"  # a word that models copy
 LONGEST_STRETCH = 60  # characters between two tags that are translated alone, to be found in the sentence
@@ -60,6 +65,7 @@ class Protector:
         translate: The model, or any other function.
         patterns: Regular expressions of further placeholders.
         sentences: Where the second and each later sentence of a text begins; None: a text is a sentence.
+        attention: Where the model looked, asked only where tags have to be placed; None: the texts themselves tell.
     """
 
     def __init__(
@@ -67,8 +73,9 @@ class Protector:
         translate: Translate,
         patterns: Sequence[str] = (),
         sentences: Callable[[str], Sequence[int]] | None = None,
+        attention: Attend | None = None,
     ) -> None:
-        self._translate, self.finder = translate, Finder(patterns)
+        self._translate, self._attend, self.finder = translate, attention, Finder(patterns)
         self._sentences = sentences or (lambda text: ())
 
     def translate(self, contents: Sequence[Content]) -> list[Protected]:
@@ -174,22 +181,43 @@ class Protector:
             lines = [line for line in lines if tags_of(line.core, Role.WORD)]
         else:  # without markup a line was translated just so before
             lines = [line for line in lines if _of_file(line.core) or _has_markup(line.core)]
-        asked: list[str] = []
-        for line in lines:
-            asked += [_plain(line.core, stand_ins), *_inner(line.core).values()]
-        outputs = iter(self._translate(asked) if asked else [])
-        for line in lines:
-            output = next(outputs)
-            inner = {pair: next(outputs) for pair in _inner(line.core)}
-            if output == _plain(line.core, stand_ins):
+        plain = [_plain(line.core, stand_ins) for line in lines]
+        outputs = list(self._translate(plain)) if plain else []
+        waiting = []
+        for line, asked, output in zip(lines, plain, outputs, strict=True):
+            if output == asked:
                 line.result, line.used = line.core, [output]
                 continue
             words = self._with_words(line.core, _one_line(output), stand_ins)
-            placed = None if words is None else place_tags(line.core, words, inner, self.finder.split)
-            if placed is not None and self._is_kept(line.core, placed):
+            line.repaired = line.repaired or words is None
+            if words is not None:
+                waiting.append((line, asked, output, words))
+        looks = self._looks([(line, output) for line, _, output, _ in waiting])
+        inner = self._translated_alone([line for (line, *_), look in zip(waiting, looks, strict=True) if look is None])
+        for (line, asked, output, words), look in zip(waiting, looks, strict=True):
+            shown = {id(tag): tag.raw for tag in tags_of(line.core, Role.WORD)}
+            shown |= {id(tag): name for name, tag in _stand_ins(tags_of(line.core, Role.WORD), stand_ins)}
+            evidence = Evidence({} if look else next(inner), look, asked, str(output), shown)
+            placed = place_tags(line.core, words, evidence, self.finder.split)
+            if self._is_kept(line.core, placed):
                 line.result, line.used = placed, [output]
             else:
                 line.repaired = True
+
+    def _looks(self, written: list[tuple[_Line, str]]) -> list[Attention | None]:
+        """Where the model looked when it wrote what tags have to be placed in."""
+        if self._attend is None:
+            return [None] * len(written)
+        asked = [output for line, output in written if _has_markup(line.core)]
+        found = iter(self._attend(asked) if asked else [])
+        return [next(found) if _has_markup(line.core) else None for line, _ in written]
+
+    def _translated_alone(self, lines: list[_Line]) -> Iterator[dict[int, str]]:
+        """Of each line the translations of what stands between two tags, by the pair's number."""
+        inner = [_inner(line.core) for line in lines]
+        texts = [text for each in inner for text in each.values()]
+        outputs = iter(self._translate(texts) if texts else [])
+        return iter([{pair: next(outputs) for pair in each} for each in inner])
 
     def _with_words(self, source: Content, output: str, stand_ins: bool) -> Content | None:
         """The output with the source's placeholders for their stand-ins; None if it does not have each once."""
