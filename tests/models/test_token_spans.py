@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from knn_seq.models import load_model
 from knn_seq.models.token_spans import output_spans, source_spans
 from knn_seq.settings import ModelSettings

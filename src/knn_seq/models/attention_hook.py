@@ -81,9 +81,9 @@ class AttentionHook:
             states = states.transpose(0, 1)
         states = states[:, -1:] if last else states  # (rows, positions, dimension)
         asked: Tensor = self._query(states)[..., : self._heads * self._width]
-        queries = asked.unflatten(-1, (self._heads, self._width)).transpose(1, 2)
+        queries = asked.reshape(*asked.shape[:2], self._heads, self._width).transpose(1, 2)
         assert self._keys is not None
-        scores = (queries @ self._keys).float()  # (rows, heads, positions, source length)
+        scores: Tensor = (queries @ self._keys).float()  # (rows, heads, positions, source length)
         if mask is not None:
             scores = _masked(scores, mask)
         weights = scores.softmax(dim=-1)
@@ -107,7 +107,8 @@ class AttentionHook:
         keys: Tensor = project(source)[..., : self._heads * self._width]
         if self._time_major:
             keys = keys.transpose(0, 1)
-        return keys.unflatten(-1, (self._heads, self._width)).permute(0, 2, 3, 1).contiguous() * self._scale
+        heads = keys.reshape(*keys.shape[:2], self._heads, self._width)
+        return heads.permute(0, 2, 3, 1).contiguous() * self._scale
 
 
 def _has_queries(module: Any) -> bool:

@@ -56,7 +56,7 @@ class Evidence(NamedTuple):
     attention: Attention | None = None
     asked: str = ""  # what the model read, which the attention is about ...
     written: str = ""  # ... and wrote
-    shown: Mapping[int, str] = {}  # how placeholders stand there, by the identity of their tags
+    shown: Mapping[int, str] = {}  # how placeholders stand there that have stand-ins, by the identity of their tags
 
 
 def place_tags(source: Content, output: Content, evidence: Evidence, split: Callable[[str], Content]) -> Content:
@@ -86,12 +86,12 @@ def place_tags(source: Content, output: Content, evidence: Evidence, split: Call
 
 
 def _looks(words: Sequence[str | Tag], target: _Target, evidence: Evidence) -> NDArray[np.float32] | None:
-    """How much of the attention lies on each word of the source when each of the target is written, (target, source)."""
+    """How much of the attention lies on each source word when each target word is written, (target, source)."""
     if evidence.attention is None or not words or not target.words:
         return None
 
     def spans(some: Iterable[str | Tag], text: str) -> list[tuple[int, int]] | None:
-        return word_spans([word if isinstance(word, str) else evidence.shown[id(word)] for word in some], text)
+        return word_spans([evidence.shown.get(id(word), _word(word)) for word in some], text)
 
     read, written = spans(words, evidence.asked), spans(target.parts, evidence.written)
     if read is None or written is None:

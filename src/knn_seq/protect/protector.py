@@ -43,8 +43,8 @@ class Protected:
 
 
 @dataclass
-class _Line:
-    """A line of a content: what the model is asked to translate at once."""
+class Line:
+    """A line of a content: what the model is asked to translate at once, and what stands around that."""
 
     before: Content
     core: Content
@@ -53,6 +53,29 @@ class _Line:
     used: list[str] = field(default_factory=list)
     repaired: bool = False
     untranslated: bool = False
+
+    @classmethod
+    def of(cls, line: Content) -> Line:
+        """Spaces at both ends, and pairs of tags around everything, are none of the model's business."""
+        before, core, behind = list[str | Tag](), list(paired(line)), list[str | Tag]()
+        while core:
+            first, last = core[0], core[-1]
+            if isinstance(first, str) and first != first.lstrip():
+                before.append(first[: len(first) - len(first.lstrip())])
+                core[0] = first.lstrip()
+            elif isinstance(last, str) and last != last.rstrip():
+                behind.insert(0, last[len(last.rstrip()) :])
+                core[-1] = last.rstrip()
+            elif first == "" or _is_mark(first):
+                before.append(core.pop(0))
+            elif last == "" or _is_mark(last):
+                behind.insert(0, core.pop())
+            elif _are_pair(first, last) and len(core) > 1:
+                before.append(core.pop(0))
+                behind.insert(0, core.pop())
+            else:
+                break
+        return cls(tuple(before), paired(tidy(core)), tuple(behind))
 
 
 class Protector:
@@ -84,7 +107,7 @@ class Protector:
             [
                 (line, end)
                 for text, end in separate_lines(self.found(content))
-                for line, end in self._sentences_of(self._line(text), end)
+                for line, end in self._sentences_of(Line.of(text), end)
             ]
             for content in contents
         ]
@@ -128,43 +151,21 @@ class Protector:
         in_order = ([tag.raw for tag in tags_of(side) if tag.in_order] for side in (known, found))
         return found if first == second and next(in_order) == next(in_order) else None
 
-    def _sentences_of(self, line: _Line, end: Content) -> Iterator[tuple[_Line, Content]]:
+    def _sentences_of(self, line: Line, end: Content) -> Iterator[tuple[Line, Content]]:
         """The sentences of a line, each with what is behind it."""
         found = list(separate_sentences(line.core, self._sentences))
         if len(found) == 1:
             yield line, end
             return
         for number, (sentence, space) in enumerate(found):
-            made = self._line(sentence)
+            made = Line.of(sentence)
             if number == 0:
                 made.before = (*line.before, *made.before)
             if number == len(found) - 1:
                 made.behind, space = (*made.behind, *line.behind), end
             yield made, space
 
-    def _line(self, line: Content) -> _Line:
-        """Spaces at both ends, and pairs of tags around everything, are none of the model's business."""
-        before, core, behind = list[str | Tag](), list(paired(line)), list[str | Tag]()
-        while core:
-            first, last = core[0], core[-1]
-            if isinstance(first, str) and first != first.lstrip():
-                before.append(first[: len(first) - len(first.lstrip())])
-                core[0] = first.lstrip()
-            elif isinstance(last, str) and last != last.rstrip():
-                behind.insert(0, last[len(last.rstrip()) :])
-                core[-1] = last.rstrip()
-            elif first == "" or _is_mark(first):
-                before.append(core.pop(0))
-            elif last == "" or _is_mark(last):
-                behind.insert(0, core.pop())
-            elif _are_pair(first, last) and len(core) > 1:
-                before.append(core.pop(0))
-                behind.insert(0, core.pop())
-            else:
-                break
-        return _Line(tuple(before), paired(tidy(core)), tuple(behind))
-
-    def _as_they_are(self, lines: list[_Line]) -> None:
+    def _as_they_are(self, lines: list[Line]) -> None:
         lines = _open(lines)
         outputs = self._translate([_shown(line.core) for line in lines])
         for line, output in zip(lines, outputs, strict=True):
@@ -175,7 +176,7 @@ class Protector:
             else:
                 line.repaired = True
 
-    def _without_markup(self, lines: list[_Line], stand_ins: bool) -> None:
+    def _without_markup(self, lines: list[Line], stand_ins: bool) -> None:
         """Translate without markup, with stand-ins for the file's placeholders, and if asked for, for the text's."""
         if stand_ins:
             lines = [line for line in lines if tags_of(line.core, Role.WORD)]
@@ -195,8 +196,7 @@ class Protector:
         looks = self._looks([(line, output) for line, _, output, _ in waiting])
         inner = self._translated_alone([line for (line, *_), look in zip(waiting, looks, strict=True) if look is None])
         for (line, asked, output, words), look in zip(waiting, looks, strict=True):
-            shown = {id(tag): tag.raw for tag in tags_of(line.core, Role.WORD)}
-            shown |= {id(tag): name for name, tag in _stand_ins(tags_of(line.core, Role.WORD), stand_ins)}
+            shown = {id(tag): name for name, tag in _stand_ins(tags_of(line.core, Role.WORD), stand_ins)}
             evidence = Evidence({} if look else next(inner), look, asked, str(output), shown)
             placed = place_tags(line.core, words, evidence, self.finder.split)
             if self._is_kept(line.core, placed):
@@ -204,7 +204,23 @@ class Protector:
             else:
                 line.repaired = True
 
-    def _looks(self, written: list[tuple[_Line, str]]) -> list[Attention | None]:
+    def with_tags(self, source: Content, output: str, attention: Attention | None) -> Content | None:
+        """Somebody's translation of `text_of(source)` with the source's tags in it; None: it lacks a placeholder.
+
+        Args:
+            source: A line whose tags of the file stand around text, or between words.
+            output: The translation.
+            attention: Where a model looks when it writes the translation.
+        """
+        core = paired(source)
+        words = self._with_words(core, _one_line(output), stand_ins=False)
+        if words is None:
+            return None
+        evidence = Evidence({}, attention, text_of(core), output)
+        placed = place_tags(core, words, evidence, self.finder.split)
+        return placed if self._is_kept(core, placed) else None
+
+    def _looks(self, written: list[tuple[Line, str]]) -> list[Attention | None]:
         """Where the model looked when it wrote what tags have to be placed in."""
         if self._attend is None:
             return [None] * len(written)
@@ -212,7 +228,7 @@ class Protector:
         found = iter(self._attend(asked) if asked else [])
         return [next(found) if _has_markup(line.core) else None for line, _ in written]
 
-    def _translated_alone(self, lines: list[_Line]) -> Iterator[dict[int, str]]:
+    def _translated_alone(self, lines: list[Line]) -> Iterator[dict[int, str]]:
         """Of each line the translations of what stands between two tags, by the pair's number."""
         inner = [_inner(line.core) for line in lines]
         texts = [text for each in inner for text in each.values()]
@@ -244,7 +260,7 @@ class Protector:
         kept = [part for part in found if isinstance(part, Tag)]
         return tidy(found) if not left and len(kept) == len(words) else None
 
-    def _in_pieces(self, lines: list[_Line]) -> None:
+    def _in_pieces(self, lines: list[Line]) -> None:
         """Translate what stands between tags, each alone; all that the model makes up is taken out."""
         texts = [
             part.strip()
@@ -283,7 +299,7 @@ class Protector:
         return first == second and same_tags(source, output)
 
 
-def _open(lines: list[_Line]) -> list[_Line]:
+def _open(lines: list[Line]) -> list[Line]:
     return [line for line in lines if line.result is None]
 
 
@@ -330,6 +346,11 @@ def _plain(content: Content, every: bool) -> str:
         elif part.role is Role.WORD:
             parts.append(names.get(id(part), part.raw))
     return _one_line("".join(parts))
+
+
+def text_of(content: Content) -> str:
+    """The text as a model reads it without markup, in one line."""
+    return _plain(content, every=False)
 
 
 def _inner(content: Content) -> dict[int, str]:
