@@ -181,6 +181,10 @@ def drawn(train: Sequence[SentencePair], test: Sequence[SentencePair]) -> Glossa
             yield stems(pair.source, portuguese), stems(pair.target, english)
 
     everything = [*sides(train), *sides(test)]
+    spellings = (
+        Spellings((pair.source for pair in test), portuguese),
+        Spellings((pair.target for pair in test), english),
+    )
     counts = [Counter(stem for pair in everything for stem in pair[side]) for side in range(2)]
     rare = RARE * len(everything)
     wanted = {stem for pair in sides(test) for stem in pair[0] if LEAST_SENTENCES <= counts[0][stem] <= rare}
@@ -202,10 +206,33 @@ def drawn(train: Sequence[SentencePair], test: Sequence[SentencePair]) -> Glossa
         linked.add(best)
         uses = [(source[stem], target.get(best)) for source, target in sides(test) if stem in source]
         if scores.get(best, 0.0) >= LEAST_DICE and all(word for _, word in uses):
-            word = Counter(word for word, _ in uses).most_common(1)[0][0]
-            translation = Counter(word for _, word in uses if word).most_common(1)[0][0]
-            terms.append(Term(word, translation))
-    return Glossary(terms, "pt", "en")
+            terms.append(Term(spellings[0].usual(stem), spellings[1].usual(best)))
+    return Glossary(terms_of_all(terms, test), "pt", "en")
+
+
+def terms_of_all(terms: Sequence[Term], test: Sequence[SentencePair]) -> list[Term]:
+    """The terms that the reference of every source has that has them, whatever counts as a form of them."""
+    finder = Glossary(terms, "pt", "en").finder("pt", "en")
+    wrong: set[Term] = set()
+    for pair in test:
+        found = finder.find(pair.source)
+        wrong.update(term for number in finder.check(found).missing(pair.target) for term in found[number].terms)
+    return [term for term in terms if term not in wrong]
+
+
+class Spellings:
+    """How words are written inside of sentences, by their stems: a large letter at the beginning tells nothing."""
+
+    def __init__(self, texts: Iterable[str], spelling: Spelling) -> None:
+        self._words: dict[str, Counter[str]] = defaultdict(Counter)
+        for text in texts:
+            first = next((word.text for word in words_of(text) if word.text.isalpha()), "")
+            for stem, word in stems(text, spelling).items():
+                self._words[stem][word.lower() if word == first else word] += 1
+
+    def usual(self, stem: str) -> str:
+        """The most frequent word of a stem."""
+        return self._words[stem].most_common(1)[0][0]
 
 
 def dice(stem: str, other: str, together: int, counts: list[Counter[str]]) -> float:

@@ -24,12 +24,14 @@ class DueTerms:
         check: Tells which of them a text has.
         spans: For each the source tokens that hold it, from and to; None: not known.
         capitals: The source begins with a large letter.
+        pushed: Those that are pushed when the model looks at them; the others come by themselves; None: all.
     """
 
     occurrences: Sequence[Occurrence]
     check: TermCheck
     spans: Sequence[tuple[int, int] | None]
     capitals: bool
+    pushed: frozenset[int] | None = None
     locked: LockedPrefix | None = None  # of a sentence that is decoded again
     banned: list[list[int]] = field(default_factory=list)  # sequences of tokens that must not be written
 

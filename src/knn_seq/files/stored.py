@@ -74,7 +74,10 @@ class StoredTranslations:
         return self._translator.exact_matches.target(source)
 
     def _attention(self, written: Sequence[tuple[Line, str]]) -> list[Attention | None]:
-        tokens = self._translator.model.tokenizer.encode_targets([target for _, target in written]) if written else []
+        """Where the model looks when it writes stored translations."""
+        if not written:
+            return []
+        tokens = self._translator.model.tokenizer.encode_targets([target for _, target in written])
         return self._translator.attention(
             [Translation(target, text_of(line.core), its) for (line, target), its in zip(written, tokens, strict=True)]
         )
