@@ -101,7 +101,8 @@ def main() -> None:
 
 # What the check looks for, written down apart from the patterns that protect: it must not agree with itself.
 CHECKED = re.compile(
-    r"""</?[a-zA-Z][^<>]*>                                        # markup
+    r"""</[a-zA-Z]\w*> | <(?:p|qt|br|hr|li|nl|img)\b[^<>]*> | <[a-zA-Z][^<>]*[="/][^<>]*> | <[A-Z]+>
+      | <(\w+)>(?=.*</\1>)                                       # markup; <file> alone is a word of a usage
       | [a-z]+://[^\s<>"')\]]+ | \S+@\S+\.\w+                    # addresses
       | &[a-zA-Z]+; | &\#\w+;                                    # entities
       | \$?\{+[^{}]*\}+ | \$\w+ | \$\([\w.]+\)                   # variables
@@ -116,7 +117,7 @@ UNNUMBERED = re.compile(r"%[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z)?[a-zA-Z]")
 
 def placeholders(text: str) -> list[str]:
     """Those of a text, in their order."""
-    return [match.rstrip(".,;:!?") for match in CHECKED.findall(text)]
+    return [match[0].rstrip(".,;:!?") for match in CHECKED.finditer(text)]
 
 
 def is_kept(source: str, output: str) -> bool:

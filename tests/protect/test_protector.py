@@ -287,3 +287,19 @@ def test_the_best_stretch_is_that_of_all_stretches(gains):
     first, last = best_stretch(gains)
     every = [sum(gains[i : j + 1]) for i in range(len(gains)) for j in range(i, len(gains))]
     assert sum(gains[first : last + 1]) == max(every)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("veja <https://example.org/a> e <EOT>", ["<https://example.org/a>", "<EOT>"]),
+        ("Um.<p>Dois <b>três</b>", ["<p>", "<b>", "</b>"]),
+        ("para <bug-x@gnu.org>.", ["<bug-x@gnu.org>"]),
+        ("Uso: programa <arquivo>", []),
+        ("<B>x</B>", ["<B>", "</B>"]),
+    ],
+)
+def test_what_is_in_angle_brackets(text, found):
+    assert Finder().find(text) == found
+    [result] = Protector(lambda texts: ["x"] * len(texts)).translate([(text,)])
+    assert Counter(Finder().find(join(result.content))) == Counter(found)
