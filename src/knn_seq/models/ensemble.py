@@ -83,6 +83,10 @@ class Ensemble(Model):
         others = [model.score(pairs).log_probs.to(log_probs.device) for model in self.followers]
         return Scored(keys, _log_mean([log_probs, *others]))
 
+    def attention(self, pairs: Sequence[TokenPair]) -> list[Tensor] | None:
+        """The lead's."""
+        return self.lead.attention(pairs)
+
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """The lead's."""
         return self.lead.sentence_vectors(sources)

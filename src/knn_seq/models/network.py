@@ -149,6 +149,20 @@ class NetworkModel(Model):
             keys = self.key_hook.states(len(pairs))[places]
         return Scored(keys, log_softmax(logits.float()))
 
+    @torch.no_grad()
+    def attention(self, pairs: Sequence[TokenPair]) -> list[Tensor] | None:
+        """See `Model.attention`."""
+        if self.attention_hook is None:
+            return None
+        inputs, starts = self._teacher_forcing(pairs)
+        with self.attention_hook.attached():
+            self.network(**inputs, use_cache=False)
+            weights = self.attention_hook.all_weights()
+        return [
+            looks[start : start + len(pair.target), : len(pair.source)]
+            for looks, start, pair in zip(weights, starts, pairs, strict=True)
+        ]
+
     def generate(
         self,
         sources: Sequence[Sequence[int]],
