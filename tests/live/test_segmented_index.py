@@ -93,7 +93,7 @@ def test_recall_of_an_index_that_grew_is_that_of_one_built_at_once(metric):
 
 
 def test_rows_that_nothing_else_finds():
-    rows = ExactRows(2, "l2").with_rows(np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]]), np.array([7, 8, 9]))
+    rows = ExactRows(np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]], np.float32), np.array([7, 8, 9]), "l2")
     rows = rows.without(np.array([False, True, False]))
     assert len(rows) == 2
     nothing = np.full((1, 3), np.inf, np.float32), np.full((1, 3), -1)
