@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library.stored_keys import OFFSET_MASK, ListScan
+from knn_seq.index.torch import product_rounding
 
+MANY = 64  # queries: for so many a product tells first which of them have to be compared
 FEW = 8  # neighbours that are asked for first: few of the nearest are among a few rows, unless all are
 
 Found = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -26,7 +30,10 @@ class ExactRows:
 
     def __init__(self, rows: NDArray[Any], ids: NDArray[np.int64], metric: str) -> None:
         self.rows, self.ids, self.metric = np.ascontiguousarray(rows), ids, metric
-        self._scan = ListScan(self.rows[None], metric == "ip") if len(rows) else None
+        self._scan = ListScan(self.rows[None], np.zeros(MANY, np.int64), metric == "ip") if len(rows) else None
+        self._single = torch.from_numpy(self.rows.astype(np.float32))
+        self._squares = self._single.square().sum(dim=1)
+        self._longest = math.sqrt(float(self._squares.max())) if len(rows) else 0.0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -50,23 +57,46 @@ class ExactRows:
         if self._scan is None or not len(queries):
             return found
         asked = np.ascontiguousarray(_normalized(queries) if self.metric == "cosine" else queries)
-        farthest, k = found[0][:, -1], found[0].shape[1]
-        near = self._search(self._scan, asked, min(FEW, k))
-        nearer = near[0][:, 0] < farthest
-        if not nearer.any():
+        k = found[0].shape[1]
+        if len(queries) < MANY:
+            return self._merge(self._scan, asked, found, k)
+        possible = self._possible(asked, found[0][:, -1])
+        if not possible.any():
             return found
         distances, ids = found[0].copy(), found[1].copy()
-        many = near[0][:, -1] < farthest  # more of them may be as near
-        if many.any() and k > FEW:
-            distances[many], ids[many] = _nearest(found, self._search(self._scan, asked[many], k), many, k)
-            nearer &= ~many
-        few = near[0][nearer], near[1][nearer]
-        distances[nearer], ids[nearer] = _nearest(found, few, nearer, k)
+        some = found[0][possible], found[1][possible]
+        distances[possible], ids[possible] = self._merge(self._scan, asked[possible], some, k)
         return distances, ids
+
+    def _merge(self, scan: ListScan, queries: NDArray[np.float32], found: Found, k: int) -> Found:
+        near, farthest = self._search(scan, queries, min(FEW, k)), found[0][:, -1]
+        if not (near[0][:, 0] < farthest).any():
+            return found
+        nearest = _nearest(found, near, k)
+        more = near[0][:, -1] < farthest  # others here may be as near
+        if k > FEW and more.any():
+            some = found[0][more], found[1][more]
+            nearest[0][more], nearest[1][more] = _nearest(some, self._search(scan, queries[more], k), k)
+        return nearest
+
+    def _possible(self, queries: NDArray[np.float32], farthest: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Whether a row may be nearer to each query than that, (n,), by a product of matrices, which may err."""
+        asked, bounds = torch.from_numpy(queries), torch.from_numpy(farthest)
+        lengths = asked.square().sum(dim=1)
+        # Errors of single additions cancel each other, like steps of a random walk: 4 times their expected sum.
+        relative = 4 * math.sqrt(queries.shape[1]) * 2**-24 + product_rounding()
+        slack = 2 * relative * (lengths.sqrt() + self._longest).square()
+        products = asked @ self._single.T
+        if self.metric == "ip":
+            return (products.amax(dim=1) >= -bounds - slack).numpy()
+        limits = bounds * (2 if self.metric == "cosine" else 1) - lengths + slack
+        return ((self._squares - 2 * products).amin(dim=1) <= limits).numpy()
 
     def _search(self, scan: ListScan, queries: NDArray[np.float32], k: int) -> Found:
         distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-        scan.search(queries, np.zeros(len(queries), np.int64), distances, places)
+        for start in range(0, len(queries), MANY):
+            some = slice(start, start + MANY)
+            scan.search(queries[some], distances[some], places[some])
         if k > len(self.rows):
             missing = places < 0
             ids = np.where(missing, -1, self.ids.take(places & OFFSET_MASK, mode="clip"))
@@ -78,10 +108,9 @@ class ExactRows:
         return (distances / 2 if self.metric == "cosine" else distances), ids
 
 
-def _nearest(found: Found, near: Found, rows: NDArray[np.bool_], k: int) -> Found:
-    """The k nearest of what was found for some rows and what is near these; of equally near ones the former."""
-    distances = np.concatenate([found[0][rows], near[0]], axis=1)
-    ids = np.concatenate([found[1][rows], near[1]], axis=1)
+def _nearest(found: Found, near: Found, k: int) -> Found:
+    """The k nearest of both, (n, ...) each; of equally near ones those that were found."""
+    distances, ids = np.concatenate([found[0], near[0]], axis=1), np.concatenate([found[1], near[1]], axis=1)
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)
 

@@ -122,17 +122,19 @@ class KeyRanker:
 
 
 class ListScan:
-    """Rows in memory as lists of an IVF index of faiss; each query is told the list that it is compared with.
+    """Rows in memory as lists of an IVF index of faiss; it is told with which of them each query is compared.
 
     All are compared, as sums of squared differences or as products: the result is exact.
 
     Args:
-        lists: (lists, rows, dimension), float16 or float32; whoever holds this holds them.
+        lists: (lists, rows, dimension), float16 or float32.
+        chosen: The list of each query, (most queries,).
         inner_product: The nearest is the one with the largest inner product, not the smallest distance.
     """
 
-    def __init__(self, lists: NDArray[Any], inner_product: bool) -> None:
-        self.lists = lists
+    def __init__(self, lists: NDArray[Any], chosen: NDArray[np.int64], inner_product: bool) -> None:
+        self._held = lists, chosen, np.zeros(len(chosen), np.float32)  # the last: how far lists are does not count
+        self._pointers = faiss.swig_ptr(chosen), faiss.swig_ptr(self._held[2])
         number, width, dimension = lists.shape
         kind = faiss.METRIC_INNER_PRODUCT if inner_product else faiss.METRIC_L2
         self._quantizer = faiss.IndexFlat(dimension, kind)  # never asked
@@ -151,25 +153,17 @@ class ListScan:
         self._index.replace_invlists(self._inverted, False)
         self._index.is_trained, self._index.ntotal, self._index.nprobe = True, number * width, 1
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        chosen: NDArray[np.int64],
-        distances: NDArray[np.float32],
-        places: NDArray[np.int64],
-    ) -> None:
+    def search(self, queries: NDArray[np.float32], distances: NDArray[np.float32], places: NDArray[np.int64]) -> None:
         """Fill in the distances of each query's nearest rows, and where these are, (n, k) each.
 
         Args:
-            queries: (n, dimension), in one piece of memory, like all others.
-            chosen: The list of each, (n,).
+            queries: (n, dimension), in one piece of memory, like the others; at most as many as are told their lists.
             distances: Squared, or inner products.
             places: Those in the list are its lower 32 bits; -1: there are not as many rows.
         """
-        nowhere = np.zeros(len(queries), np.float32)  # distances of the lists, which do not count
-        arrays = (queries, chosen, nowhere, distances, places)
-        rows, lists, apart, numbers, labels = map(faiss.swig_ptr, arrays)
-        self._index.search_preassigned_c(len(queries), rows, distances.shape[1], lists, apart, numbers, labels, True)
+        rows, numbers, labels = map(faiss.swig_ptr, (queries, distances, places))
+        lists, nowhere = self._pointers
+        self._index.search_preassigned_c(len(queries), rows, distances.shape[1], lists, nowhere, numbers, labels, True)
 
 
 class _Table:
@@ -188,8 +182,7 @@ class _Table:
         self.numbers = np.empty((self.queries, width, dimension), keys.dtype)
         self.rows = self.numbers.view(f"V{size}")[:, :, 0]
         self.flat_rows = self.rows.reshape(-1)
-        self._scan = ListScan(self.numbers, inner_product)
-        self._own_lists = np.arange(self.queries)
+        self._scan = ListScan(self.numbers, np.arange(self.queries), inner_product)
 
     def blank(self, queries: NDArray[np.float32], missing: NDArray[np.bool_]) -> None:
         """Let rows that no candidate fills, (n, width), be farther from their queries than any key."""
@@ -199,7 +192,7 @@ class _Table:
 
     def search(self, queries: NDArray[np.float32], distances: NDArray[np.float32], places: NDArray[np.int64]) -> None:
         """Fill in the distances of each query's nearest rows, and where these are, (n, k) each."""
-        self._scan.search(queries, self._own_lists, distances, places)
+        self._scan.search(queries, distances, places)
 
 
 def ranked_by_cosine(
