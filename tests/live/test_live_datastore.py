@@ -7,12 +7,14 @@ import os
 import resource
 import shutil
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from live_stores import OPTIONS, PAIRS
 
 import knn_seq.live.fold
+import knn_seq.storage.flat
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, ModelMismatch
@@ -249,6 +251,30 @@ def test_memory_and_open_files_do_not_grow(store, model, monkeypatch):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + (64 << 10)
     assert len(store.manifest.segments) <= 10
     assert translator.translate(NEW[0]).text == "29 41"
+
+
+def test_what_was_added_to_the_index_stays_in_few_segments(fresh, model, monkeypatch):
+    """80 additions here, with a fold into the index every seventh; benchmarks/live.py makes 1,000."""
+    monkeypatch.setattr(knn_seq.live.fold, "SMALL_ENTRIES", 20)
+    monkeypatch.setattr(knn_seq.storage.flat, "READ_BYTES", 0)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    store = fresh()
+    manifest = store.manifest
+    manifest.build = replace(manifest.build, auto_compact=0.0)
+    store.save(manifest)
+    translator = Translator(store.path, model, **SEARCH)
+    used, added = [], []
+    for number in range(80):
+        added.append(store.add([(f"{30 + number % 20} {9 + number % 40} {8 + number // 20}", f"{20 + number % 30} 41")], model))
+        translator.translate(NEW[0])
+        used.append((open_files(), len(store.manifest.segments)))
+        if number % 9 == 0:
+            store.delete(added[number // 2])
+    assert store.manifest.indexes["default"].entries > 200
+    assert max(segments for _, segments in used[40:]) <= max(segments for _, segments in used[:40]) + 1
+    segment_files = max(files for files, _ in used[:40]) // max(segments for _, segments in used[:40])
+    assert max(files for files, _ in used[40:]) <= max(files for files, _ in used[:40]) + segment_files
+    assert translator.translate("49 48 11").text == "39 41"
 
 
 def test_merging_needs_the_same_model(store, built, save_model, tmp_path, model):

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from knn_seq.build.index import IndexPlace, build_index, index_kind
 from knn_seq.build.pipeline import settings_of
+from knn_seq.errors import IndexUnavailable
 from knn_seq.index import INDEXES, discard_index
 from knn_seq.index.base import DESCRIPTION
+from knn_seq.index.on_server import OnServer
 from knn_seq.index.stored import indexed_entries
 from knn_seq.live.compact import compact
 from knn_seq.live.copying import copy_segments, live_parts
@@ -53,7 +55,10 @@ def maintain(folder: DatastoreFolder) -> None:
         return
     first = _first_to_fold(folder)
     if first is not None:
-        fold(folder, first)
+        try:
+            fold(folder, first)
+        except IndexUnavailable as error:
+            log.warning("%s What was added is searched beside its index until it answers.", error)
 
 
 def _first_to_fold(folder: DatastoreFolder) -> int | None:
@@ -189,7 +194,8 @@ def _grown_index(
         if not index.growable:
             discard_work(replacement.work, shutil.rmtree)
             return None
-        index.lacking = folder.manifest.deleted.tokens if folder.manifest.deleted else 0
+        if isinstance(index, OnServer) and folder.manifest.deleted is not None:
+            index.lacking = folder.manifest.deleted.tokens
         shutil.rmtree(replacement.new, ignore_errors=True)
         index.add(keys, np.arange(before, before + len(keys)))
         index.save(replacement.new)
