@@ -14,6 +14,7 @@ import pytest
 from live_stores import OPTIONS, PAIRS
 
 import knn_seq.live.fold
+import knn_seq.live.recall
 import knn_seq.storage.flat
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.datastore import Datastore
@@ -265,7 +266,9 @@ def test_what_was_added_to_the_index_stays_in_few_segments(fresh, model, monkeyp
     translator = Translator(store.path, model, **SEARCH)
     used, added = [], []
     for number in range(80):
-        added.append(store.add([(f"{30 + number % 20} {9 + number % 40} {8 + number // 20}", f"{20 + number % 30} 41")], model))
+        added.append(
+            store.add([(f"{30 + number % 20} {9 + number % 40} {8 + number // 20}", f"{20 + number % 30} 41")], model)
+        )
         translator.translate(NEW[0])
         used.append((open_files(), len(store.manifest.segments)))
         if number % 9 == 0:
@@ -328,6 +331,15 @@ def test_so_many_changes_compact_by_themselves(store, model, monkeypatch):
     assert store.manifest.counts.sentences == 2 * len(PAIRS)
 
 
+def test_a_compaction_tells_the_recall_before_and_after(store, model, monkeypatch, caplog):
+    monkeypatch.setattr(knn_seq.live.recall, "FLAT_ENTRIES", 0)
+    store.add([NEW], model)
+    with caplog.at_level("INFO", "knn_seq.live.recall"):
+        store.compact()
+    assert "recall@16" in caplog.text
+    assert "1.000 before, 1.000 now" in caplog.text
+
+
 def test_commands(knn_seq, number_store, tmp_path):
     path = tmp_path / "store"
     shutil.copytree(number_store.path, path)
@@ -357,3 +369,6 @@ def test_commands(knn_seq, number_store, tmp_path):
     assert knn_seq("merge", path, number_store.path, "--output", tmp_path / "both", "-q")[0] == 0
     assert Datastore(tmp_path / "both").manifest.counts.sentences == 241
     assert knn_seq("delete", path)[0] == 2
+    (tmp_path / "more.tsv").write_text("".join(f"{9 + n} 8 {9 + n}\t{50 - n} 41\n" for n in range(40)))
+    assert knn_seq("add", path, "--corpus", tmp_path / "more.tsv", "--device", "cpu")[0] == 0
+    assert "train again (`knn-seq train`)" in knn_seq("info", path)[1]

@@ -103,9 +103,8 @@ class ExactRows:
             distances[missing] = -np.inf if self.metric == "ip" else np.inf
         else:
             ids = self.ids.take(places & OFFSET_MASK)
-        if self.metric == "ip":
-            return -distances, ids
-        return (distances / 2 if self.metric == "cosine" else distances), ids
+        distances *= {"l2": 1.0, "ip": -1.0, "cosine": 0.5}[self.metric]
+        return distances, ids
 
 
 def _nearest(found: Found, near: Found, k: int) -> Found:

@@ -308,9 +308,7 @@ class FaissIndex(SearchIndex):
             raise KnnSeqError(f"The recipe '{self.recipe}' ranks by stored keys: attach them to the index first.")
         return self._keys
 
-    def _exact(
-        self, searcher: Searcher, queries: NDArray[np.float32], k: int, live: LiveEntries | None
-    ) -> FaissResult:
+    def _exact(self, searcher: Searcher, queries: NDArray[np.float32], k: int, live: LiveEntries | None) -> FaissResult:
         """Distances as sums of squared differences: out of a matrix product they lack the last digits.
 
         A few more than k are looked at, since the order is not quite right either; equally near ones come by id.

@@ -263,7 +263,7 @@ class MilvusIndex(SearchIndex, OnServer):
         answer = server.ask(
             "query",
             self._collection,
-            filter=f"{ID} <= {self._largest}",  # behind it a fold that was killed, or has not ended, may have added some
+            filter=f"{ID} <= {self._largest}",  # a fold that was killed, or has not ended, may have added others
             output_fields=["count(*)"],
             consistency_level="Strong",
             doing="count entries",

@@ -49,9 +49,7 @@ def search_parameters(index: Any, options: SearchOptions, live: LiveEntries | No
         return faiss.IndexRefineSearchParameters(k_factor=options.refine_factor, base_index_params=inner)
     if isinstance(layer, faiss.IndexIVF):
         inner = search_parameters(layer.quantizer, options)
-        return faiss.SearchParametersIVF(
-            nprobe=min(options.nprobe, layer.nlist), quantizer_params=inner, sel=selector
-        )
+        return faiss.SearchParametersIVF(nprobe=min(options.nprobe, layer.nlist), quantizer_params=inner, sel=selector)
     if isinstance(layer, faiss.IndexHNSW):
         return faiss.SearchParametersHNSW(efSearch=options.ef_search)
     return None if selector is None else faiss.SearchParameters(sel=selector)
