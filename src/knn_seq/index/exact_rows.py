@@ -31,9 +31,10 @@ class ExactRows:
     def __init__(self, rows: NDArray[Any], ids: NDArray[np.int64], metric: str) -> None:
         self.rows, self.ids, self.metric = np.ascontiguousarray(rows), ids, metric
         self._scan = ListScan(self.rows[None], np.zeros(MANY, np.int64), metric == "ip") if len(rows) else None
-        self._single = torch.from_numpy(self.rows.astype(np.float32))
-        self._squares = self._single.square().sum(dim=1)
-        self._longest = math.sqrt(float(self._squares.max())) if len(rows) else 0.0
+        single = torch.from_numpy(self.rows.astype(np.float32))
+        squares = single.square().sum(dim=1)
+        self._longest = math.sqrt(float(squares.max())) if len(rows) else 0.0
+        self._added, self._factors = (0 * squares, -single.T) if metric == "ip" else (squares, -2 * single.T)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -81,16 +82,14 @@ class ExactRows:
 
     def _possible(self, queries: NDArray[np.float32], farthest: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Whether a row may be nearer to each query than that, (n,), by a product of matrices, which may err."""
-        asked, bounds = torch.from_numpy(queries), torch.from_numpy(farthest)
-        lengths = asked.square().sum(dim=1)
+        lengths = np.einsum("nd,nd->n", queries, queries)
         # Errors of single additions cancel each other, like steps of a random walk: 4 times their expected sum.
         relative = 4 * math.sqrt(queries.shape[1]) * 2**-24 + product_rounding()
-        slack = 2 * relative * (lengths.sqrt() + self._longest).square()
-        products = asked @ self._single.T
-        if self.metric == "ip":
-            return (products.amax(dim=1) >= -bounds - slack).numpy()
-        limits = bounds * (2 if self.metric == "cosine" else 1) - lengths + slack
-        return ((self._squares - 2 * products).amin(dim=1) <= limits).numpy()
+        slack = 2 * relative * (np.sqrt(lengths) + self._longest) ** 2
+        # Of the metric's sum all but the square of the query, which holds for all rows.
+        rest = torch.addmm(self._added, torch.from_numpy(queries), self._factors).numpy().min(axis=1)
+        limits = farthest if self.metric == "ip" else farthest * (2 if self.metric == "cosine" else 1) - lengths
+        return np.asarray(rest <= limits + slack)
 
     def _search(self, scan: ListScan, queries: NDArray[np.float32], k: int) -> Found:
         distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
