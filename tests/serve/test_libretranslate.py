@@ -61,29 +61,6 @@ def test_a_file_is_translated_and_downloaded(client):
     assert "%s" in lines[2]
 
 
-def test_weblate_asks_for_languages_and_lists_of_texts_with_placeholders(client):
-    codes = [language["code"] for language in client.get("/languages").json()]
-    assert {"pt", "en"} <= set(codes)
-    texts = [f"{number} {number + 1} [X{number}X] {number + 2}" for number in range(5, 25)]
-    answer = client.post("/translate", json={"api_key": "", "q": texts, "source": "pt", "target": "en"})
-    assert answer.status_code == 200
-    translated = answer.json()["translatedText"]
-    assert len(translated) == 20
-    for number, text in enumerate(translated, 5):
-        assert text.count(f"[X{number}X]") == 1
-        assert text.count("[X") == 1
-
-
-def test_weblate_can_save_its_settings_though_nobody_translates_english_to_german(client):
-    for q in ("test", ["test"]):
-        answer = client.post("/translate", data={"q": q, "source": "en", "target": "de"} if q == "test" else None,
-                             json={"q": q, "source": "en", "target": "de"} if q != "test" else None)  # fmt: skip
-        assert answer.json() == {"translatedText": q}
-    refused = client.post("/translate", json={"q": "testing", "source": "en", "target": "de"})
-    assert refused.status_code == 400
-    assert refused.json() == {"error": "de is not supported"}
-
-
 def test_a_list_gives_a_list_and_a_form_what_json_gives(client):
     one = translation(client)
     assert set(one) == {"translatedText"}
