@@ -40,7 +40,9 @@ def main(url: str, key: str = "") -> None:
         languages = machinery.get_languages(Language(code="pt_BR"), Language(code="en"))
         project = SimpleNamespace(project=None, file_format="po")
         unit = SimpleNamespace(
-            all_flags=Flags("python-format, python-brace-format"), translation=SimpleNamespace(component=project)
+            all_flags=Flags("python-format, python-brace-format"),
+            translation=SimpleNamespace(component=project),
+            get_source_plurals=lambda: SOURCES[:1],
         )
         made = machinery._translate(*languages, [(source, unit) for source in SOURCES])
         told |= {"languages": languages, "targets": [made[source][0]["text"] for source in SOURCES]}
