@@ -62,6 +62,7 @@ FIGURES = {
     "training-time": Figure("docs/combiners.md", "training_time.py"),
     "pruning": Figure("docs/pruning.md", "pruning.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
     "live": Figure("docs/memory.md", "live.py"),
+    "serve": Figure("docs/serving.md", "serve.py"),
     "glossary": Figure("docs/glossary.md", "glossary.py", ("--it-text", IT_TEXT)),
     "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),

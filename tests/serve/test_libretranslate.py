@@ -9,6 +9,8 @@ import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
+from knn_seq.serve.access import KeyFile
+
 SOURCE = "5 7 9 11"
 
 
@@ -185,3 +187,17 @@ def test_every_answer_has_the_headers_that_keep_a_page_safe(client):
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["X-Frame-Options"] == "DENY"
         assert "server" not in headers
+
+
+HALF = '"\\ud800"'  # JSON can hold half a character, and no file and no answer can
+
+
+@pytest.mark.parametrize("field", ["q", "source", "target", "format", "alternatives", "api_key"])
+def test_half_a_character_is_refused_in_every_field(make_client, tmp_path, field):
+    KeyFile(tmp_path / "keys.json").add("any", "translate")
+    client = make_client(api_keys=tmp_path / "keys.json" if field == "api_key" else None)
+    given = {"q": '"5 7"', "source": '"pt"', "target": '"en"', field: HALF}
+    body = "{" + ", ".join(f'"{name}": {value}' for name, value in given.items()) + "}"
+    answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == (403 if field == "api_key" else 400)
+    assert answer.json()["error"]
