@@ -155,13 +155,9 @@ class Translator:
         size = decoding.batch_size if isinstance(decoding, DecodingSettings) else DecodingSettings.batch_size
         for place, output in self._generate([read[i] for i in nonempty], search, decoding, size, finder):
             i = nonempty[place]
-            best, *others = [
-                Translation(self.model.tokenizer.decode(one.tokens), sources[i], one.tokens, one.score)
-                for one in output.outputs
-            ]
-            best.alternatives, best.source_cut = others, cut[i]
+            best = Translation.of(output.outputs, sources[i], self.model.tokenizer, cut[i])
             if output.check is not None:
-                for each in (best, *others):
+                for each in (best, *best.alternatives):
                     each.terms = output.check.uses(each)
             results[i] = best
             if on_progress is not None:

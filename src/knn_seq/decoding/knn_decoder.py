@@ -127,7 +127,7 @@ class KnnDecoder:
 
     def batch(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[Source] | Mapping[int, Source],
         settings: SearchSettings,
         stopwatch: Stopwatch | None = None,
         at_once: bool = True,
@@ -136,7 +136,7 @@ class KnnDecoder:
         """What adds neighbours to the steps of some sentences; None: the model decodes them alone.
 
         Args:
-            sources: The sentences.
+            sources: The sentences by their numbers; those that enter later may be put there later.
             settings: How neighbours are found and how much they count.
             stopwatch: Told what searching and combining take.
             at_once: All sentences are in the batch from the first step on; else they enter as the search says.
