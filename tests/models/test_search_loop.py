@@ -44,11 +44,10 @@ class Favour(StreamHook):
         assert set(step.sentences.tolist()) <= set(self.inside)
         tokens = torch.full((len(step.queries), 1), self.token)
         shift = torch.full((len(step.queries), 1), -0.7)
-        return StepChanges(shift, tokens, torch.logaddexp(step.log_probs.gather(1, tokens) - 0.7, torch.tensor(-0.7)))
+        return StepChanges(shift, tokens, torch.logaddexp(step.log_probs_of(tokens), torch.tensor(0.0)))
 
     def __call__(self, step):
-        shift, tokens, log_probs = self.changes(step)
-        return step.log_probs.add_(shift).scatter_(1, tokens, log_probs)
+        return self.changes(step).apply(step.log_probs)
 
 
 def added(loop, model, source, decoding, hook=None, number=0):

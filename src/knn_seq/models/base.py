@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -65,14 +65,40 @@ class Step:
             return self.largest(count)
         return largest_log_probs(self.log_probs, count)
 
-    def complete(self, tokens: Tensor) -> None:
-        """Let log_probs have these tokens, (rows, n), also where a shortlist has left them out with minus infinity."""
-        if self.left_out is None:
-            return
-        rows, places = (self.log_probs.gather(1, tokens) == -torch.inf).nonzero(as_tuple=True)
-        if len(rows):
-            missing = tokens[rows, places]
-            self.log_probs[rows, missing] = self.left_out(rows, missing)
+    def log_probs_of(self, tokens: Tensor) -> Tensor:
+        """log p_MT of some tokens of each row, (rows, n), also where a shortlist has left them out."""
+        found = self.log_probs.gather(1, tokens)
+        if self.left_out is not None:
+            rows, places = (found == -torch.inf).nonzero(as_tuple=True)
+            if len(rows):
+                found[rows, places] = self.left_out(rows, tokens[rows, places])
+        return found
+
+
+class StepView(Protocol):
+    """What a `StreamHook` is told of a `Step`: it asks for the few tokens that it wants to know of."""
+
+    @property
+    def queries(self) -> Tensor:
+        """See `Step`."""
+
+    @property
+    def prefixes(self) -> Tensor:
+        """See `Step`."""
+
+    @property
+    def sentences(self) -> Tensor:
+        """See `Step`."""
+
+    @property
+    def finished(self) -> Tensor | None:
+        """See `Step`."""
+
+    def best_log_probs(self, count: int) -> Tensor:
+        """See `Step`."""
+
+    def log_probs_of(self, tokens: Tensor) -> Tensor:
+        """See `Step`."""
 
 
 def largest_log_probs(log_probs: Tensor, count: int) -> Tensor:
@@ -83,11 +109,15 @@ def largest_log_probs(log_probs: Tensor, count: int) -> Tensor:
 
 
 class StepChanges(NamedTuple):
-    """What becomes of a step's log-probabilities: all of a row shift alike, but for some tokens."""
+    """What becomes of a step's log-probabilities: some tokens are raised, then all of a row shift alike."""
 
     shift: Tensor  # (rows, 1)
     tokens: Tensor  # (rows, n): may be there twice, with the same log_probs
-    log_probs: Tensor  # (rows, n): what these tokens have, which do not shift
+    log_probs: Tensor  # (rows, n): what these tokens have before the shift, no less than they had
+
+    def apply(self, log_probs: Tensor) -> Tensor:
+        """What becomes of log-probabilities, (rows, vocabulary), which are written over."""
+        return log_probs.scatter_(1, self.tokens, self.log_probs).add_(self.shift)
 
 
 StepHook = Callable[[Step], Tensor]
@@ -114,7 +144,7 @@ class StreamHook(ABC):
         """Let go of what is kept for sentences that are done."""
 
     @abstractmethod
-    def changes(self, step: Step) -> StepChanges:
+    def changes(self, step: StepView) -> StepChanges:
         """What becomes of a step."""
 
     @abstractmethod
