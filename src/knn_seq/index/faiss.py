@@ -39,7 +39,7 @@ MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; 
 DEFAULT_NPROBE = 32
 # Of many lists: at most 40, those up to 1.7 times as far as the nearest.  These are some 20, and find as much as 32.
 ADAPTIVE_NPROBE, DEFAULT_PROBE_RATIO = 40, 1.7
-ADAPTIVE_FROM = 1 << 8  # lists: fewer are soon scanned
+ADAPTIVE_FROM = 1 << 9  # lists: fewer are soon scanned
 REFINE_FACTOR = 5
 WIDE_DIMENSION, WIDE_REFINE_FACTOR = 256, 3  # beyond it reading a key to rank it costs more than another candidate
 EXTRA_CANDIDATES = 8  # beyond k in an exact search
