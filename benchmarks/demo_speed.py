@@ -49,8 +49,8 @@ def main() -> None:
         for beam, batch in itertools.product(BEAMS, BATCHES)
     ]
     title = (
-        f"Tokens a second relative to the model alone: {len(store):,} entries, combiner {combined.combiner}, k {combined.k}, "
-        f"subsets of {SUBSET_SIZE} sentences, medians of {options.rounds} rounds."
+        f"Tokens a second relative to the model alone: {len(store):,} entries, combiner {combined.combiner}, "
+        f"k {combined.k}, subsets of {SUBSET_SIZE} sentences, medians of {options.rounds} rounds."
     )
     text = f"{title}\n\n{markdown(['', *head], [[label, *found[name]] for name, label in SYSTEMS.items()])}"
     write_figures(arguments.into, {"readme-speed": text})

@@ -43,7 +43,7 @@ class LearnedCombiner(TrainedCombiner):
     def __init__(self, shape: NetworkShape, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(shape, options)
         self._folded: dict[int, LearnedWeights] = {}  # for so many neighbours
-        self._folded_versions: list[int] = []  # of the parameters
+        self._folded_versions: list[tuple[int, int]] = []  # of the parameters
 
     def _network(self, shape: NetworkShape) -> LearnedNetwork:
         return LearnedNetwork(shape.k)
@@ -56,7 +56,7 @@ class LearnedCombiner(TrainedCombiner):
 
     def _weights(self, k: int) -> LearnedWeights:
         """The network's weights as they are now: it may be trained further between two steps."""
-        versions = [parameter._version for parameter in self.parameters]
+        versions = [(parameter._version, parameter.data_ptr()) for parameter in self.parameters]
         if versions != self._folded_versions:
             self._folded, self._folded_versions = {}, versions
         if k not in self._folded:
