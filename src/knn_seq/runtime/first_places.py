@@ -8,4 +8,5 @@ from numpy.typing import NDArray
 
 def first_places(numbers: NDArray[Any]) -> NDArray[np.int64]:
     """For each of a row's numbers, (rows, n), where the same number is first in that row, (rows, n)."""
-    return (numbers[:, :, None] == numbers[:, None, :]).argmax(axis=2)
+    places: NDArray[np.int64] = (numbers[:, :, None] == numbers[:, None, :]).argmax(axis=2)
+    return places
