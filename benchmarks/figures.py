@@ -4,6 +4,7 @@
     python benchmarks/figures.py speed harm       # those named
     python benchmarks/figures.py quick            # the two of the README: a quarter of an hour
     python benchmarks/figures.py --list
+    python benchmarks/figures.py --clear          # take out tables that were measured with other code
 
 A table stands in a marked place of a page, from `<!-- figures: NAME -->` to `<!-- end -->`.  A line below it says at
 which commit, with what code, when, on what machine and with which versions it was measured.  A figure may have several
@@ -27,6 +28,10 @@ from typing import Any, NamedTuple
 from measured_code import ROOT, digest
 
 PLACE = "<!-- figures: {name} -->\n{text}\n<!-- end -->"
+ANY_PLACE = re.compile(r"<!-- figures: (.*?) -->\n(.*?)<!-- end -->", re.DOTALL)
+MEASURED_WITH = re.compile(
+    r"^Measured at commit (?P<commit>.+?)(?: \(code (?P<code>\w+)\))? on \d{4}-\d\d-\d\d: ", re.MULTILINE
+)
 LIBRARIES = {"torch": "torch", "transformers": "transformers", "faiss": "faiss-cpu"}
 MEASURED = ("src", "benchmarks", "pyproject.toml", "constraints.txt", ":(exclude)*.md")  # what figures depend on
 SPEED = tuple(
@@ -97,7 +102,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of a figure, or {', '.join(SETS)} (default: all)")
     parser.add_argument("--list", action="store_true", help="tell which there are, and measure nothing")
+    parser.add_argument("--clear", action="store_true", help="take out tables that were measured with other code")
     arguments = parser.parse_args()
+    if arguments.clear:
+        clear_stale()
+        return
     try:
         names = chosen(arguments.names)
     except KeyError as error:
@@ -137,6 +146,32 @@ def write_figures(page: Path | None, tables: Mapping[str, str], conditions: Mapp
         for name, text in texts.items():
             document = replace_place(document, name, text)
         page.write_text(document, encoding="utf-8")
+
+
+def clear_stale() -> None:
+    """Take tables out of their places that were measured with other code than there is."""
+    for page, place, text in places():
+        measured, name = MEASURED_WITH.search(text), figure_of(place)
+        if measured and measured["code"] != FIGURES[name].code:
+            path = ROOT / page
+            document = replace_place(path.read_text(encoding="utf-8"), place, unmeasured(name))
+            path.write_text(document, encoding="utf-8")
+            print(f"{page}: {place}")
+
+
+def places() -> list[tuple[str, str, str]]:
+    """The marked places of all pages: page, name and text."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        (str(page.relative_to(ROOT)), name, text.strip())
+        for page in pages
+        for name, text in ANY_PLACE.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+def unmeasured(name: str) -> str:
+    """What stands in the places of a figure that was not measured."""
+    return f"Run `make figures ONLY={name}` to fill this in."
 
 
 def figure_of(place: str) -> str:
