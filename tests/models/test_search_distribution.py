@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knn_seq.models.base import StepChanges
 from knn_seq.models.search.distribution import CHUNK, Distribution
+from knn_seq.models.step import StepChanges
 
 ROWS, VOCABULARY = st.integers(1, 4), st.sampled_from([5, CHUNK, 4 * CHUNK, 9 * CHUNK + 1, 20 * CHUNK - 1])
 

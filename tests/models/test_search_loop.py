@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_models import END, make_model
 
-from knn_seq.models.base import StepChanges, StreamHook
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.models.search import SearchLoop
+from knn_seq.models.step import StepChanges, StreamHook
 from knn_seq.settings import DecodingSettings
 
 SOURCES = [[9, 10, 11, 12, END], [13, 14, END], [20, END], [30, 31, 32, 33, 34, 35, 36, END], [5, 5, 5, END]]

@@ -15,8 +15,8 @@ from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import Skipping
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, Step, StepChanges, StepView, StreamHook
-from knn_seq.models.base import largest_log_probs
 from knn_seq.models.prefixes import PrefixRows, last_tokens
+from knn_seq.models.step import largest_log_probs
 from knn_seq.retrieve import Retriever
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import SearchSettings

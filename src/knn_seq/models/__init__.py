@@ -9,16 +9,12 @@ from knn_seq.models.base import (
     PairTokenizer,
     Scored,
     Source,
-    Step,
-    StepChanges,
-    StepHook,
-    StepView,
-    StreamHook,
     TokenPair,
     UnknownToken,
     as_model,
     load_model,
 )
+from knn_seq.models.step import Step, StepChanges, StepHook, StepView, StreamHook
 
 __all__ = [
     "MODELS",

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import LeftOut, StepChanges
 from knn_seq.models.log_probs import log_softmax
+from knn_seq.models.step import LeftOut, StepChanges
 from knn_seq.runtime.first_places import first_places
 
 CHUNK = 128  # tokens whose largest log-probability is remembered

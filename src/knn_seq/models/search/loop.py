@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import Hypothesis, LeftOut, Step, StepHook, StreamHook
+from knn_seq.models.base import Hypothesis
 from knn_seq.models.search.beam import BeamSearch
 from knn_seq.models.search.decoder import RowDecoder
 from knn_seq.models.search.distribution import Distribution
@@ -16,6 +16,7 @@ from knn_seq.models.search.plan import SearchPlan
 from knn_seq.models.search.rules import apply_rules
 from knn_seq.models.search.sentence import Chooser, Request, Sentence
 from knn_seq.models.search.step_by_step import Greedy, Sampling
+from knn_seq.models.step import LeftOut, Step, StepHook, StreamHook
 
 # The part of all rows that must be free before sentences enter: an encoder that reads several at once wastes less.
 FREE_TO_JOIN = 1 / 4
