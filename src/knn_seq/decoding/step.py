@@ -109,8 +109,10 @@ class KnnBatch(StreamHook):
             if self.skipping is not None and needed is not None:
                 self.skipping.found(needed, neighbours)
         with self.stopwatch.timing("combination"):
-            best = step.best_log_probs(self.combiner.best_log_probs)
-            inputs = CombinerInputs(step.queries, neighbours, step.log_probs_of(neighbours.values), best)
+            of_values, best = step.log_probs_of(neighbours.values), step.best_log_probs(self.combiner.best_log_probs)
+            if best.shape[1] == 1:  # a value that a shortlist has left out may be likelier than all that it has
+                best = torch.maximum(best, of_values.amax(dim=1, keepdim=True))
+            inputs = CombinerInputs(step.queries, neighbours, of_values, best)
             combination = self.combiner.combine(inputs, self.settings)
             return mix_retrieved(inputs.value_log_probs, neighbours, combination)
 
