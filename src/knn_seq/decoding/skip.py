@@ -107,7 +107,7 @@ class Skipping:
         after = before.rows(np.maximum(parents, 0)).after(written.cpu().numpy(), self.store)
         self._proposed = self._proposed.renewed(continued, after)
         proposed = torch.from_numpy(self._proposed.tokens).to(best.device)
-        choices = (log_probs_of(proposed) >= best.unsqueeze(1)).cpu().numpy()
+        choices = (log_probs_of(proposed) == best.unsqueeze(1)).cpu().numpy()
         odds: Tensor = self.network(best.cpu(), torch.from_numpy(self._proposed.features(choices)))
         return (odds > self.network.threshold) | torch.from_numpy(~continued)
 
