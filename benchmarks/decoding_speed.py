@@ -65,7 +65,8 @@ class Setting(NamedTuple):
 
     def __str__(self) -> str:
         search = "greedy" if self.beam == 1 else f"beam {self.beam}"
-        return f"{self.model}, {self.size.replace('m', 'M')} entries, {search}, batch {self.batch}"
+        size = self.size.replace("m", "M") if self.size[0].isdigit() else f"the {self.size}'s"
+        return f"{self.model}, {size} entries, {search}, batch {self.batch}"
 
 
 class Grid(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 from demo_quality import demo_store
 from figures import markdown, write_figures
-from rounds import command_line, options_of, rates, ratios
+from rounds import Options, command_line, rates, ratios
 
 from knn_seq import Translator
 from knn_seq.build.clusters import store_clusters
@@ -24,7 +24,7 @@ from knn_seq.metrics.bleu import bleu
 from knn_seq.models import load_model
 from knn_seq.settings import ModelSettings
 
-SPEED_SENTENCES = 32
+SPEED_SENTENCES, ROUNDS = 32, 3
 BEAMS = (1, 5)
 SYSTEMS: dict[str, dict[str, Any]] = {
     "all tokens searched": {},
@@ -39,7 +39,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     arguments = command_line(__doc__).parse_args()
-    options = options_of(arguments)
+    options = Options(arguments.rounds or (1 if arguments.quick else ROUNDS), False, arguments.quick)
     model = load_model(ModelSettings(MODEL))
     store, test = demo_store(arguments.folder, model, options)
     store_clusters(store)

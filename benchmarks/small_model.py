@@ -31,7 +31,7 @@ from knn_seq.models.firefox_network import find_model_folder
 from knn_seq.settings import BuildSettings, DecodingSettings, ModelSettings
 
 MODELS = {"float32": ("float32", False), "int8": ("int8", False), "int8, shortlist": ("int8", True)}
-SENTENCES, QUICK_SENTENCES, KEY_SENTENCES = 64, 4, 300
+SENTENCES, QUICK_SENTENCES, KEY_SENTENCES = 32, 4, 300
 BATCHES = (1, 32)
 GOALS = {  # against the engine, by system and batch
     ("base, int8, shortlist", 1): 0.6,

@@ -70,14 +70,15 @@ def cases(draw):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@given(case=cases())
+@given(case=cases(), training=st.booleans())
 @settings(max_examples=60)
-def test_the_mixture_is_what_the_formula_says(name, keys, case):
+def test_the_mixture_is_what_the_formula_says(name, keys, case, training):
     """In decoding (all of the vocabulary) and in likelihoods and explanations (one token)."""
     queries, neighbours, log_probs, weight = case
     combiner = made(name, keys)
     inputs = combiner_inputs(combiner.best_log_probs, queries, neighbours, log_probs)
-    combination = combiner.combine(inputs, SearchSettings(weight=weight))
+    with torch.set_grad_enabled(training):
+        combination = combiner.combine(inputs, SearchSettings(weight=weight))
     decoded = mix_vocabulary(log_probs.clone(), neighbours, combination).exp().numpy()
     for row in range(len(queries)):
         alone = slow_row(combiner, queries, neighbours, log_probs, keys.keys, row)
@@ -109,6 +110,22 @@ def test_a_smaller_k_is_like_neighbours_that_are_missing(name, keys):
     torch.testing.assert_close(weights[0], weights[1])
     torch.testing.assert_close(probabilities[0], probabilities[1][:, :2])
     assert not probabilities[1][:, 2:].any()
+
+
+@torch.no_grad()
+def test_decoding_takes_the_weights_that_training_has_left(keys):
+    combiner = made("learned", keys)
+    neighbours = Neighbours(torch.tensor([[3.0, 90.0]]), torch.tensor([[0, 2]]), torch.tensor([[7, 1]]))
+    counted = replace(neighbours, counts=torch.tensor([[1, 9]]))
+    log_probs = torch.log_softmax(torch.randn(1, VOCABULARY), dim=-1)
+    for seed in (0, 1):
+        randomise(combiner.network, seed)
+        for found in (neighbours, counted):
+            inputs = combiner_inputs(1, torch.ones(1, 3), found, log_probs)
+            decoded = combiner.combine(inputs, SearchSettings(weight=0.9))
+            with torch.enable_grad():
+                trained = combiner.combine(inputs, SearchSettings(weight=0.9))
+            torch.testing.assert_close(decoded, trained)
 
 
 def test_kster_takes_many_rows_in_parts(keys, monkeypatch):

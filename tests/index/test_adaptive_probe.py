@@ -136,7 +136,7 @@ def test_near_lists_with_too_few_entries():
 
 
 def test_many_lists_are_searched_where_they_are_near():
-    many, few = (FaissIndex(DIMENSION, recipe=f"IVF{lists},Flat") for lists in (1024, 512))
+    many, few = (FaissIndex(DIMENSION, recipe=f"IVF{lists},Flat") for lists in (512, 256))
     assert many.resolved()[:2] == (ADAPTIVE_NPROBE, DEFAULT_PROBE_RATIO)
     assert few.resolved()[:2] == (DEFAULT_NPROBE, None)
 

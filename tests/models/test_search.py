@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_models import END, NETWORKS, VOCABULARY, make_model
 from transformers import GenerationConfig
 
-from knn_seq.models.base import Step
+from knn_seq.models.step import Step
 
 KINDS = sorted(NETWORKS)
 SOURCES = [[9, 10, 11, 12, END], [13, 14, END], [20, END], [30, 31, 32, 33, 34, 35, 36, END], [5, 5, 5, END]]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import END, make_model
 
-from knn_seq.models.base import StepChanges, StreamHook
 from knn_seq.models.ensemble import Ensemble
 from knn_seq.models.search import SearchLoop
+from knn_seq.models.step import StepChanges, StreamHook
 from knn_seq.settings import DecodingSettings
 
 SOURCES = [[9, 10, 11, 12, END], [13, 14, END], [20, END], [30, 31, 32, 33, 34, 35, 36, END], [5, 5, 5, END]]
@@ -48,11 +48,10 @@ class Favour(StreamHook):
         assert set(step.sentences.tolist()) <= set(self.inside)
         tokens = torch.full((len(step.queries), 1), self.token)
         shift = torch.full((len(step.queries), 1), -0.7)
-        return StepChanges(shift, tokens, torch.logaddexp(step.log_probs.gather(1, tokens) - 0.7, torch.tensor(-0.7)))
+        return StepChanges(shift, tokens, torch.logaddexp(step.log_probs_of(tokens), torch.tensor(0.0)))
 
     def __call__(self, step):
-        shift, tokens, log_probs = self.changes(step)
-        return step.log_probs.add_(shift).scatter_(1, tokens, log_probs)
+        return self.changes(step).apply(step.log_probs)
 
 
 def added(loop, model, source, decoding, hook=None, number=0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -118,8 +119,7 @@ def test_each_step_is_a_softmax_over_the_sentence_s_own_shortlist(model):
     def look(step):
         steps.append(step.log_probs.clone())
         neighbours = torch.tensor([[5, 31_000, 31_999, 31_000]]).expand(len(step.queries), -1)
-        step.complete(neighbours)
-        steps.append(step.log_probs.gather(1, neighbours))
+        steps.append(step.log_probs_of(neighbours))
         return steps[-2].clone()
 
     outputs = model.generate(sources, DecodingSettings(beam_size=1, max_length=6), look)
@@ -154,10 +154,12 @@ def test_a_batch_writes_what_its_sentences_write(model, beams):
     assert together == [model.generate([source], decoding)[0][0].tokens for source in sources]
 
 
-def test_a_step_without_a_shortlist_has_nothing_to_complete():
-    log_probs = torch.zeros(1, 3)
-    Step(torch.zeros(1, 2), log_probs, torch.zeros(1, 0), torch.zeros(1)).complete(torch.tensor([[1]]))
-    assert log_probs.tolist() == [[0, 0, 0]]
+def test_a_step_tells_what_a_shortlist_has_left_out():
+    log_probs, tokens = torch.tensor([[-1.0, -torch.inf, -3.0]]), torch.tensor([[2, 1]])
+    without = Step(torch.zeros(1, 2), log_probs, torch.zeros(1, 0), torch.zeros(1))
+    assert without.log_probs_of(tokens).tolist() == [[-3.0, -torch.inf]]
+    complete = replace(without, left_out=lambda rows, tokens: -10.0 * tokens)
+    assert complete.log_probs_of(tokens).tolist() == [[-3.0, -10.0]]
 
 
 def test_unknown_source_tokens_leave_the_frequent_ones():

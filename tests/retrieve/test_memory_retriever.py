@@ -74,7 +74,7 @@ def test_every_step_is_the_mixture_over_the_found_pairs(kind, combiner, memory):
     class Recorder(KnnBatch):
         def changes(self, step):
             base, found = step.log_probs.clone(), super().changes(step)
-            steps.append((step, base, (base + found.shift).scatter(1, found.tokens, found.log_probs)))
+            steps.append((step, base, found.apply(base.clone())))
             return found
 
     sources = sources_of(model, texts)

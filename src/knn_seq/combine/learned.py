@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from knn_seq.combine.base import COMBINERS, Combination, CombinerInputs
+from knn_seq.combine.learned_step import (
+    DISTINCT_UNIT,
+    FAR,
+    LOG_PROB_UNIT,
+    MISSING_NEARNESS,
+    NEAREST,
+    LearnedWeights,
+    combine_step,
+)
 from knn_seq.combine.trained import (
-    FARTHEST,
     LEAST_LOG_PROB,
     USUAL_TEMPERATURE,
     NetworkShape,
@@ -16,7 +27,6 @@ from knn_seq.combine.trained import (
 )
 
 ROW_HIDDEN, NEIGHBOUR_HIDDEN = 64, 8
-NEAREST = 0.01  # of the usual distance: the logarithm tells nothing nearer apart
 
 
 @COMBINERS.register("learned")
@@ -30,12 +40,28 @@ class LearnedCombiner(TrainedCombiner):
 
     best_log_probs = 1
 
+    def __init__(self, shape: NetworkShape, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(shape, options)
+        self._folded: dict[int, LearnedWeights] = {}  # for so many neighbours
+        self._folded_versions: list[tuple[int, int]] = []  # of the parameters
+
     def _network(self, shape: NetworkShape) -> LearnedNetwork:
         return LearnedNetwork(shape.k)
 
     def _forward(self, inputs: CombinerInputs) -> Combination:
+        if inputs.neighbours.ids.device.type == "cpu" and not torch.is_grad_enabled():
+            return combine_step(inputs, self.shape, self._weights(inputs.neighbours.ids.shape[1]))
         weights, scores = self.network(*self.features(inputs))
         return Combination(weights, masked_softmax(scores, inputs.neighbours))
+
+    def _weights(self, k: int) -> LearnedWeights:
+        """The network's weights as they are now: it may be trained further between two steps."""
+        versions = [(parameter._version, parameter.data_ptr()) for parameter in self.parameters]
+        if versions != self._folded_versions:
+            self._folded, self._folded_versions = {}, versions
+        if k not in self._folded:
+            self._folded[k] = LearnedWeights.of(self.network.state_dict(), self.shape.k, k)
+        return self._folded[k]
 
 
 class LearnedNetwork(nn.Module):
@@ -66,20 +92,17 @@ class LearnedNetwork(nn.Module):
             best_log_probs: log p_MT of the model's choice, (rows, 1).
         """
         k = distances.shape[1]
-        nearness, likely = (distances + NEAREST).log() / 2, value_log_probs / 4
-        each = torch.stack((likely, distances.clamp(max=4.0), nearness, self.rank[:k].expand_as(distances)), dim=2)
+        nearness, likely = (distances + NEAREST).log() / 2, value_log_probs / LOG_PROB_UNIT
+        each = torch.stack((likely, distances.clamp(max=FAR), nearness, self.rank[:k].expand_as(distances)), dim=2)
         row = torch.cat(
             (
-                padded(nearness, self.k, _MISSING_NEARNESS),
-                padded(distinct / 8, self.k),
-                padded(likely, self.k, LEAST_LOG_PROB / 4),
-                best_log_probs / 4,
+                padded(nearness, self.k, MISSING_NEARNESS),
+                padded(distinct / DISTINCT_UNIT, self.k),
+                padded(likely, self.k, LEAST_LOG_PROB / LOG_PROB_UNIT),
+                best_log_probs / LOG_PROB_UNIT,
             ),
             dim=1,
         )
         weight, log_temperature = self.row(row).unbind(dim=1)
         temperature = (USUAL_TEMPERATURE * log_temperature.exp()).unsqueeze(1)
         return weight.sigmoid(), self.neighbour(each).squeeze(2) - distances / temperature
-
-
-_MISSING_NEARNESS = torch.tensor(FARTHEST + NEAREST).log().item() / 2

@@ -20,26 +20,29 @@ def interpolate(log_probs: Tensor, neighbour_probs: Tensor, weights: Tensor | fl
         neighbour_probs: p_kNN of the same.
         weights: λ, less than 1.
     """
-    return torch.logaddexp(log_probs + _log_complement(weights), (weights * neighbour_probs).log())
+    return raised(log_probs, neighbour_probs, weights) + _log_complement(weights)
 
 
-def mix_retrieved(log_probs: Tensor, neighbours: Neighbours, combination: Combination) -> StepChanges:
+def raised(log_probs: Tensor, neighbour_probs: Tensor, weights: Tensor | float) -> Tensor:
+    """The same before everything shifts by log(1−λ): no less than log p_MT."""
+    return torch.logaddexp(log_probs, (weights / (1 - weights) * neighbour_probs).log())
+
+
+def mix_retrieved(value_log_probs: Tensor, neighbours: Neighbours, combination: Combination) -> StepChanges:
     """The mixture as what changes: only the retrieved tokens are computed, all others shift by log(1−λ).
 
     A row without neighbours is log p_MT as it was.
 
     Args:
-        log_probs: log p_MT, (rows, vocabulary), float32; it is written over for a moment.
+        value_log_probs: log p_MT of each neighbour's value, (rows, k), float32.
         neighbours: The neighbours of each row.
         combination: What the combiner made of them.
     """
-    values, weights = neighbours.values, combination.weights
-    weights = weights.unsqueeze(1) if isinstance(weights, Tensor) else log_probs.new_full((len(values), 1), weights)
-    retrieved = log_probs.gather(1, values)
-    # Probabilities of the same token meet in its own place, which is written anew in the end: nothing is sorted.
-    sums = log_probs.scatter_(1, values, 0.0).scatter_add_(1, values, combination.probabilities).gather(1, values)
-    log_probs.scatter_(1, values, retrieved)
-    return StepChanges(torch.log1p(-weights), values, interpolate(retrieved, sums, weights))
+    weights, shares = combination.weights, combination.probabilities
+    weights = weights.unsqueeze(1) if isinstance(weights, Tensor) else shares.new_full((len(shares), 1), weights)
+    places = torch.from_numpy(neighbours.first_places).to(shares.device)
+    sums = torch.zeros_like(shares).scatter_add_(1, places, shares).gather(1, places)
+    return StepChanges(torch.log1p(-weights), neighbours.values, raised(value_log_probs, sums, weights))
 
 
 def mix_vocabulary(log_probs: Tensor, neighbours: Neighbours, combination: Combination) -> Tensor:
@@ -50,8 +53,8 @@ def mix_vocabulary(log_probs: Tensor, neighbours: Neighbours, combination: Combi
         neighbours: The neighbours of each row.
         combination: What the combiner made of them.
     """
-    shift, tokens, mixed = mix_retrieved(log_probs, neighbours, combination)
-    return log_probs.add_(shift).scatter_(1, tokens, mixed)
+    changes = mix_retrieved(log_probs.gather(1, neighbours.values), neighbours, combination)
+    return changes.apply(log_probs)
 
 
 def mix_tokens(tokens: Tensor, log_probs: Tensor, neighbours: Neighbours, combination: Combination) -> Tensor:

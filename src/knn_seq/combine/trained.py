@@ -59,6 +59,7 @@ class TrainedCombiner(Combiner):
     def __init__(self, shape: NetworkShape, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(options)
         self.shape, self.network = shape, self._network(shape)
+        self.parameters = list(self.network.parameters())  # which takes as long to find as a step may take
 
     @property
     def largest_k(self) -> int:
@@ -134,7 +135,7 @@ class TrainedCombiner(Combiner):
 
     @property
     def _device(self) -> torch.device:
-        return next(self.network.parameters()).device
+        return self.parameters[0].device
 
     @abstractmethod
     def _forward(self, inputs: CombinerInputs) -> Combination:

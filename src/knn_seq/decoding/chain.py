@@ -5,7 +5,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from knn_seq.models import Step, StepHook
-from knn_seq.models.base import wants_attention
+from knn_seq.models.step import wants_attention
 
 
 def chained(*hooks: StepHook | None) -> StepHook | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -89,23 +89,25 @@ class Skipping:
         self._proposed = Continuations.none(0)
 
     @torch.no_grad()
-    def needed(self, parents: NDArray[np.int64], written: Tensor, log_probs: Tensor) -> Tensor:
+    def needed(
+        self, parents: NDArray[np.int64], written: Tensor, best: Tensor, log_probs_of: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         """The rows that are worth a search, (rows,) bool, on the CPU; at their first step all of them are.
 
         Args:
             parents: The row of the step before that each row continues, (rows,); -1: it begins here.
             written: The token that it was continued with, (rows,).
-            log_probs: log p_MT, (rows, vocabulary).
+            best: The largest log p_MT of each row, (rows,).
+            log_probs_of: log p_MT of any tokens, (rows, n).
         """
         continued = parents >= 0
-        before, self._proposed = self._proposed, Continuations.none(len(log_probs))
+        before, self._proposed = self._proposed, Continuations.none(len(best))
         if not continued.any():
-            return torch.ones(len(log_probs), dtype=torch.bool)
+            return torch.ones(len(best), dtype=torch.bool)
         after = before.rows(np.maximum(parents, 0)).after(written.cpu().numpy(), self.store)
         self._proposed = self._proposed.renewed(continued, after)
-        best = log_probs.amax(dim=1)
-        proposed = torch.from_numpy(self._proposed.tokens).to(log_probs.device)
-        choices = (log_probs.gather(1, proposed) >= best.unsqueeze(1)).cpu().numpy()
+        proposed = torch.from_numpy(self._proposed.tokens).to(best.device)
+        choices = (log_probs_of(proposed) == best.unsqueeze(1)).cpu().numpy()
         odds: Tensor = self.network(best.cpu(), torch.from_numpy(self._proposed.features(choices)))
         return (odds > self.network.threshold) | torch.from_numpy(~continued)
 

@@ -14,9 +14,9 @@ from knn_seq.decoding.pointers import Pointers
 from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import Skipping
 from knn_seq.index import Neighbours
-from knn_seq.models import Source, Step, StepChanges, StreamHook
-from knn_seq.models.base import largest_log_probs
+from knn_seq.models import Source, Step, StepChanges, StepView, StreamHook
 from knn_seq.models.prefixes import PrefixRows, last_tokens
+from knn_seq.models.step import largest_log_probs
 from knn_seq.retrieve import Retriever
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.settings import SearchSettings
@@ -96,7 +96,7 @@ class KnnBatch(StreamHook):
         for number in sentences:
             self._prepared.pop(number, None)
 
-    def changes(self, step: Step) -> StepChanges:
+    def changes(self, step: StepView) -> StepChanges:
         """The mixture, as what it changes."""
         with self.stopwatch.timing("search"):
             finished = None if self._on_accelerator else step.finished
@@ -109,22 +109,25 @@ class KnnBatch(StreamHook):
             if self.skipping is not None and needed is not None:
                 self.skipping.found(needed, neighbours)
         with self.stopwatch.timing("combination"):
-            step.complete(neighbours.values)
-            best = step.best_log_probs(self.combiner.best_log_probs)
-            inputs = CombinerInputs(step.queries, neighbours, step.log_probs.gather(1, neighbours.values), best)
-            return mix_retrieved(step.log_probs, neighbours, self.combiner.combine(inputs, self.settings))
+            of_values, best = step.log_probs_of(neighbours.values), step.best_log_probs(self.combiner.best_log_probs)
+            if best.shape[1] == 1:  # a value that a shortlist has left out may be likelier than all that it has
+                best = torch.maximum(best, of_values.amax(dim=1, keepdim=True))
+            inputs = CombinerInputs(step.queries, neighbours, of_values, best)
+            combination = self.combiner.combine(inputs, self.settings)
+            return mix_retrieved(inputs.value_log_probs, neighbours, combination)
 
     def __call__(self, step: Step) -> Tensor:
         """The mixture's log-probabilities, (rows, vocabulary)."""
-        shift, tokens, mixed = self.changes(step)
-        return step.log_probs.add_(shift).scatter_(1, tokens, mixed)
+        return self.changes(step).apply(step.log_probs)
 
-    def _needed(self, step: Step) -> Tensor | None:
+    def _needed(self, step: StepView) -> Tensor | None:
         """The rows that are worth a search, (rows,) bool, on the CPU; None: all."""
         if self.skipping is None:
             return None
         parents = self._prefixes.parents(step.sentences, step.prefixes)
-        return self.skipping.needed(parents, last_tokens(step.prefixes), step.log_probs)
+        return self.skipping.needed(
+            parents, last_tokens(step.prefixes), step.best_log_probs(1)[:, 0], step.log_probs_of
+        )
 
     def neighbours(
         self, queries: Tensor, sentences: Tensor, rows: Tensor | None = None, prefixes: Tensor | None = None

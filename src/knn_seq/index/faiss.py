@@ -30,7 +30,7 @@ from knn_seq.index.faiss_library.search_options import SearchOptions, set_defaul
 from knn_seq.index.faiss_library.searcher import Searcher
 from knn_seq.index.faiss_library.stored_keys import KeyRanker, ranked_by_cosine
 from knn_seq.index.faiss_library.training import least_sample, train
-from knn_seq.index.recipe import MANY_LISTS, REFINE_KEYS, default_recipe, training_size
+from knn_seq.index.recipe import REFINE_KEYS, default_recipe, training_size
 from knn_seq.registry import Option
 from knn_seq.runtime.memory import MemoryNeed, available_memory, lack_of_memory
 from knn_seq.storage.atomic import disk_errors
@@ -40,6 +40,7 @@ MAPPED_BYTES = 1 << 30  # larger files stay on disk and are mapped into memory; 
 DEFAULT_NPROBE = 32
 # Of many lists: at most 40, those up to 1.7 times as far as the nearest.  These are some 20, and find as much as 32.
 ADAPTIVE_NPROBE, DEFAULT_PROBE_RATIO = 40, 1.7
+ADAPTIVE_FROM = 1 << 9  # lists: fewer are soon scanned
 REFINE_FACTOR = 5
 WIDE_DIMENSION, WIDE_REFINE_FACTOR = 256, 3  # beyond it reading a key to rank it costs more than another candidate
 EXTRA_CANDIDATES = 8  # beyond k in an exact search
@@ -128,7 +129,7 @@ class FaissIndex(SearchIndex):
         ivf, nprobe, probe_ratio = inverted_lists(self.index), given["nprobe"], given["probe_ratio"]
         if self.metric == "ip" or ivf is None:
             probe_ratio = None
-        elif probe_ratio is None and nprobe is None and ivf.nlist >= MANY_LISTS:  # few and short ones are soon scanned
+        elif probe_ratio is None and nprobe is None and ivf.nlist >= ADAPTIVE_FROM:
             probe_ratio = DEFAULT_PROBE_RATIO
         default = DEFAULT_NPROBE if probe_ratio is None else ADAPTIVE_NPROBE
         return SearchOptions(nprobe or default, probe_ratio, given["ef_search"], given["refine_factor"])

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from knn_seq.runtime.first_places import first_places
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -35,6 +37,11 @@ class Neighbours:
     def empty(self) -> Tensor:
         """The rows for which nothing was found, (rows,) bool."""
         return self.ids[:, 0] < 0
+
+    @cached_property
+    def first_places(self) -> NDArray[np.int64]:
+        """For each neighbour the place of the first with its value in the row, (rows, k)."""
+        return first_places(self.values.cpu().numpy())
 
     def rows(self, index: Tensor | slice) -> Neighbours:
         """The neighbours of other rows: row i of the result is row index[i] of this."""

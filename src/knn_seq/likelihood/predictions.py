@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -187,7 +188,9 @@ def _neighbours(
     parts, order = [], []
     written = torch.tensor([token for one in batch for token in one.target])
     for rows, parents in position_by_position([len(one.target) for one in batch]):
-        needed = knn.skipping.needed(parents, written[rows - 1], log_probs[rows])
+        own_log_probs = log_probs[rows]
+        best, of = own_log_probs.amax(dim=1), partial(own_log_probs.gather, 1)
+        needed = knn.skipping.needed(parents, written[rows - 1], best, of)
         nothing = Neighbours.none(len(rows), settings.k, queries.device)
         found = find(rows[needed]).scatter(needed) if needed.any() else nothing
         knn.skipping.found(needed, found)

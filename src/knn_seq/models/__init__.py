@@ -9,15 +9,12 @@ from knn_seq.models.base import (
     PairTokenizer,
     Scored,
     Source,
-    Step,
-    StepChanges,
-    StepHook,
-    StreamHook,
     TokenPair,
     UnknownToken,
     as_model,
     load_model,
 )
+from knn_seq.models.step import Step, StepChanges, StepHook, StepView, StreamHook
 
 __all__ = [
     "MODELS",
@@ -31,6 +28,7 @@ __all__ = [
     "Step",
     "StepChanges",
     "StepHook",
+    "StepView",
     "StreamHook",
     "TokenPair",
     "UnknownToken",

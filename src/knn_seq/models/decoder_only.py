@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import Hypothesis, PairTokenizer, StepHook, TokenPair
+from knn_seq.models.base import Hypothesis, PairTokenizer, TokenPair
 from knn_seq.models.batching import masked_mean, pad
 from knn_seq.models.network import NetworkModel
 from knn_seq.models.prompt_cache import PromptCache
+from knn_seq.models.step import StepHook
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 if TYPE_CHECKING:

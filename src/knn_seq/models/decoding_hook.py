@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from knn_seq.models.attention_hook import AttentionHook
-from knn_seq.models.base import Step, StepHook, wants_attention
 from knn_seq.models.key_hook import KeyHook
 from knn_seq.models.log_probs import LogProbs, SampledLogProbs, log_softmax
+from knn_seq.models.step import Step, StepHook, wants_attention
 from knn_seq.models.token_scores import TokenScores
 
 

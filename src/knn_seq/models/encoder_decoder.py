@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
-from knn_seq.models.base import Hypothesis, PairTokenizer, Scored, StepHook, TokenPair
+from knn_seq.models.base import Hypothesis, PairTokenizer, Scored, TokenPair
 from knn_seq.models.batching import masked_mean, pad
 from knn_seq.models.fused import FusedDecoder, FusedEncoder, FusedNetwork, fused_encoder, fused_network
 from knn_seq.models.network import NetworkModel
 from knn_seq.models.search import RowDecoder, SearchPlan
 from knn_seq.models.search.limited_decoder import LimitedDecoder
 from knn_seq.models.shortlist import Shortlist
+from knn_seq.models.step import StepHook
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting, ModelMismatch
-from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair, in_batches, wants_attention
+from knn_seq.models.base import Hypothesis, Model, Scored, TokenPair, in_batches
 from knn_seq.models.log_probs import log_softmax
 from knn_seq.models.network import NetworkModel, search_all, token_budget
 from knn_seq.models.prefixes import PrefixRows
 from knn_seq.models.search import DecoderStep, RowDecoder
+from knn_seq.models.step import Step, StepHook, wants_attention
 from knn_seq.settings import DecodingSettings
 
 if TYPE_CHECKING:

@@ -15,17 +15,7 @@ from torch import Tensor
 
 from knn_seq.errors import InvalidSetting
 from knn_seq.models.attention_hook import AttentionHook
-from knn_seq.models.base import (
-    Fingerprint,
-    Hypothesis,
-    Model,
-    PairTokenizer,
-    Scored,
-    StepHook,
-    TokenPair,
-    in_batches,
-    wants_attention,
-)
+from knn_seq.models.base import Fingerprint, Hypothesis, Model, PairTokenizer, Scored, TokenPair, in_batches
 from knn_seq.models.batching import spans
 from knn_seq.models.decoding_hook import decoding_hook
 from knn_seq.models.fingerprint import weights_fingerprint
@@ -37,6 +27,7 @@ from knn_seq.models.search.loop import OpenDecoder
 from knn_seq.models.search.network_decoder import NetworkDecoder
 from knn_seq.models.search.step_by_step import until_end
 from knn_seq.models.search_arguments import search_arguments
+from knn_seq.models.step import StepHook, wants_attention
 from knn_seq.models.token_scores import TokenScores
 from knn_seq.settings import DecodingSettings, ModelSettings
 

@@ -10,9 +10,10 @@ from torch import Tensor
 from knn_seq.errors import KnnSeqError
 from knn_seq.fairseq.dictionary import EOS
 from knn_seq.models import Model
-from knn_seq.models.base import Hypothesis, Scored, StepHook, TokenPair
+from knn_seq.models.base import Hypothesis, Scored, TokenPair
 from knn_seq.models.batching import masked_mean, pad, spans
 from knn_seq.models.key_hook import KeyFound, KeyHook
+from knn_seq.models.step import StepHook
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 

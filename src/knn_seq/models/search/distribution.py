@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import StepChanges
 from knn_seq.models.log_probs import log_softmax
+from knn_seq.models.step import LeftOut, StepChanges
+from knn_seq.runtime.first_places import first_places
 
 CHUNK = 128  # tokens whose largest log-probability is remembered
 
@@ -18,28 +20,57 @@ class Best(NamedTuple):
     tokens: Tensor  # (rows, n)
 
 
+class Some(NamedTuple):
+    """The tokens that can come, where not all can: a column of each, and columns that rows have for themselves."""
+
+    vocabulary: Tensor  # (n,), ascending
+    size: int  # of the complete vocabulary
+    left_out: LeftOut | None  # log p of all others
+    more: Tensor | None = None  # (rows, m): the tokens of further columns; where one is there again, or known, −∞
+
+    def places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The column of each token, and whether it has one."""
+        columns = torch.searchsorted(self.vocabulary, tokens.contiguous()).clamp_(max=len(self.vocabulary) - 1)
+        return columns, self.vocabulary[columns] == tokens
+
+    def tokens(self, columns: Tensor) -> Tensor:
+        """Those of some columns of each row, (rows, n)."""
+        known = len(self.vocabulary)
+        if self.more is None:
+            return self.vocabulary[columns]
+        own = self.more.gather(1, (columns - known).clamp_(min=0))
+        return torch.where(columns < known, self.vocabulary[columns.clamp(max=known - 1)], own)
+
+
 class Distribution:
     """log p of every token, of which a few are looked for and a few are changed: no more passes over the vocabulary.
 
     The largest of each chunk of tokens is found in one pass.  The n best tokens of a row lie in the n chunks with the
-    largest, and a token that changes concerns its own chunk.
+    largest, and a token that changes concerns its own chunk.  Where only some tokens can come, only those are held
+    until somebody asks for all.
 
     Args:
         logits: (rows, vocabulary), written over.
         vocabulary: The only tokens that can come, of which the logits are, ascending; None: all.
         size: Of the complete vocabulary, where only some can come.
+        left_out: log p of tokens that cannot come, relative to those that can.
     """
 
-    stored: Tensor  # (rows, vocabulary): log p but for the shift of a row
+    stored: Tensor  # (rows, columns): log p but for the shift of a row; columns are tokens unless only some can come
     shift: Tensor | None  # (rows, 1)
-    _largest: Tensor | None  # of each chunk, (rows, chunks)
+    some: Some | None
+    _largest: Tensor | None  # of each chunk of columns, (rows, chunks)
 
-    def __init__(self, logits: Tensor, vocabulary: Tensor | None = None, size: int | None = None) -> None:
-        log_probs = log_softmax(logits.float())
+    def __init__(
+        self,
+        logits: Tensor,
+        vocabulary: Tensor | None = None,
+        size: int | None = None,
+        left_out: LeftOut | None = None,
+    ) -> None:
+        self.replace(log_softmax(logits.float()))
         if vocabulary is not None and size is not None:
-            some, log_probs = log_probs, log_probs.new_full((len(log_probs), size), -torch.inf)
-            log_probs[:, vocabulary] = some
-        self.replace(log_probs)
+            self.some = Some(vocabulary, size, left_out)
 
     @classmethod
     def of_log_probs(cls, log_probs: Tensor) -> Distribution:
@@ -51,71 +82,126 @@ class Distribution:
     @property
     def log_probs(self) -> Tensor:
         """log p, (rows, vocabulary), to be read only."""
+        stored = self._complete()
         if self.shift is not None:
-            self.stored.add_(self.shift)
+            stored.add_(self.shift)
             self.shift, self._largest = None, None
-        return self.stored
+        return stored
 
     def replace(self, log_probs: Tensor) -> None:
         """Let it be another one, (rows, vocabulary)."""
-        self.stored, self.shift, self._largest = log_probs, None, None
+        self.stored, self.shift, self.some, self._largest = log_probs, None, None, None
 
     def of(self, tokens: Tensor) -> Tensor:
-        """log p of some tokens of each row, (rows, n)."""
-        found = self.stored.gather(1, tokens)
+        """log p of some tokens of each row, (rows, n), also of those that cannot come."""
+        if self.some is None or self.some.more is not None:
+            found = self._complete().gather(1, tokens)
+        else:
+            columns, known = self.some.places(tokens)
+            found = self.stored.gather(1, columns).masked_fill_(~known, -torch.inf)
+            missing = found == -torch.inf
+            if self.some.left_out is not None and bool(missing.any()):
+                rows, places = missing.nonzero(as_tuple=True)
+                found[rows, places] = self.some.left_out(rows, tokens[rows, places])
+        return found if self.shift is None else found + self.shift
+
+    def largest(self, count: int) -> Tensor:
+        """The largest log p of each row, largest first, (rows, count)."""
+        if count != 1:
+            return self.best(count).log_probs
+        found = (self.stored if self._largest is None else self._largest).amax(dim=1, keepdim=True)
         return found if self.shift is None else found + self.shift
 
     def best(self, count: int) -> Best:
         """The most probable tokens of each row, at most as many as there are tokens."""
-        vocabulary = self.stored.shape[1]
-        count = min(count, vocabulary)
-        if vocabulary < 2 * count * CHUNK:
-            values, tokens = self.stored.topk(count, dim=1)
+        width = self.stored.shape[1]
+        count = min(count, width)
+        if count == 1 and self.stored.device.type == "cpu":  # numpy is faster at this than torch is at chunks
+            columns = torch.from_numpy(self.stored.numpy().argmax(axis=1)).unsqueeze(1)
+            values = self.stored.gather(1, columns)
+        elif width < 2 * count * CHUNK:
+            values, columns = self.stored.topk(count, dim=1)
         else:
             chunks = self._chunks().topk(count, dim=1, sorted=False).indices
-            columns = (chunks.unsqueeze(2) * CHUNK + torch.arange(CHUNK, device=chunks.device)).flatten(1)
-            found = self.stored.gather(1, columns.clamp(max=vocabulary - 1))
-            if vocabulary % CHUNK:
-                found.masked_fill_(columns >= vocabulary, -torch.inf)
+            inside = (chunks.unsqueeze(2) * CHUNK + torch.arange(CHUNK, device=chunks.device)).flatten(1)
+            found = self.stored.gather(1, inside.clamp(max=width - 1) if width % CHUNK else inside)
+            if width % CHUNK:
+                found.masked_fill_(inside >= width, -torch.inf)
             values, places = found.topk(count, dim=1)
-            tokens = columns.gather(1, places)
+            columns = inside.gather(1, places)
+        tokens = columns if self.some is None else self.some.tokens(columns)
         return Best(values if self.shift is None else values + self.shift, tokens)
 
     def change(self, changes: StepChanges) -> None:
         """Take what a hook makes of the step."""
-        if self.shift is not None:
-            changes = changes._replace(shift=changes.shift + self.shift)
-        self.shift = changes.shift
-        self.stored.scatter_(1, changes.tokens, changes.log_probs - changes.shift)
-        if self._largest is not None:
-            chunks = changes.tokens // CHUNK
-            columns = (chunks.unsqueeze(2) * CHUNK + torch.arange(CHUNK, device=chunks.device)).flatten(1)
-            values = self.stored.gather(1, columns.clamp_(max=self.stored.shape[1] - 1))
-            self._largest.scatter_(1, chunks, values.view(*chunks.shape, CHUNK).amax(dim=2))
+        raised = changes.log_probs if self.shift is None else changes.log_probs - self.shift
+        self.shift = changes.shift if self.shift is None else changes.shift + self.shift
+        columns = self._columns(changes.tokens)
+        self.stored.scatter_(1, columns, raised)
+        if self._largest is not None:  # nothing becomes smaller
+            self._largest.scatter_reduce_(1, columns // CHUNK, raised, "amax")
 
     def write(self, rows: Tensor, tokens: Tensor, log_probs: Tensor | float) -> None:
         """Let some tokens of some rows, (n,) each, have other log-probabilities, (n,)."""
+        stored = self._complete()
         if self.shift is not None:
             log_probs = log_probs - self.shift[rows, 0]
-        self.stored[rows, tokens] = log_probs
+        stored[rows, tokens] = log_probs
         if self._largest is not None:
             chunks = tokens // CHUNK
             columns = chunks.unsqueeze(1) * CHUNK + torch.arange(CHUNK, device=chunks.device)
-            values = self.stored[rows.unsqueeze(1), columns.clamp_(max=self.stored.shape[1] - 1)]
+            values = stored[rows.unsqueeze(1), columns.clamp_(max=stored.shape[1] - 1)]
             self._largest[rows, chunks] = values.amax(dim=1)
 
-    def ban(self, tokens: Tensor) -> None:
-        """Let no row have these tokens, (n,)."""
-        self.stored.index_fill_(1, tokens, -torch.inf)
+    def ban(self, tokens: tuple[int, ...]) -> None:
+        """Let no row have these tokens."""
+        banned = _on(tokens, self.stored.device)
+        if self.some is not None:
+            columns, known = self.some.places(banned)
+            if self.some.more is not None:
+                own = (self.some.more.unsqueeze(2) == banned).any(dim=2)
+                self.stored[:, len(self.some.vocabulary) :].masked_fill_(own, -torch.inf)
+            banned, self._largest = columns[known], None
+        self.stored.index_fill_(1, banned, -torch.inf)
         if self._largest is not None:
-            for chunk in torch.unique(tokens // CHUNK).tolist():
+            for chunk in {token // CHUNK for token in tokens}:
                 self._largest[:, chunk] = self.stored[:, chunk * CHUNK : (chunk + 1) * CHUNK].amax(dim=1)
 
     def only(self, row: int, tokens: Tensor) -> None:
         """Let a row have these tokens alone, each with log p of 0."""
-        self.stored[row] = -torch.inf
-        self.stored[row, tokens] = 0.0 if self.shift is None else -self.shift[row]
+        stored = self._complete()
+        stored[row] = -torch.inf
+        stored[row, tokens] = 0.0 if self.shift is None else -self.shift[row]
         self._largest = None
+
+    def _columns(self, tokens: Tensor) -> Tensor:
+        """Where tokens of each row, (rows, n), are stored; those that could not come get a column."""
+        if self.some is None or self.some.more is not None:
+            self._complete()
+            return tokens
+        columns, known = self.some.places(tokens)
+        if bool(known.all()):
+            return columns
+        more = torch.full_like(tokens, -torch.inf, dtype=self.stored.dtype)
+        first = torch.from_numpy(first_places(tokens.cpu().numpy())).to(tokens.device)
+        columns = torch.where(known, columns, self.stored.shape[1] + first)
+        self.stored, self.some, self._largest = (
+            torch.cat([self.stored, more], dim=1),
+            self.some._replace(more=tokens),
+            None,
+        )
+        return columns
+
+    def _complete(self) -> Tensor:
+        """What is stored, with a column for every token."""
+        if self.some is not None:
+            vocabulary, size, _, more = self.some
+            complete = self.stored.new_full((len(self.stored), size), -torch.inf)
+            complete[:, vocabulary] = self.stored[:, : len(vocabulary)]
+            if more is not None:
+                complete.scatter_reduce_(1, more, self.stored[:, len(vocabulary) :], "amax")
+            self.stored, self.some, self._largest = complete, None, None
+        return self.stored
 
     def _chunks(self) -> Tensor:
         """The largest of each chunk, (rows, chunks)."""
@@ -126,3 +212,9 @@ class Distribution:
                 last = self.stored[:, whole:].amax(dim=1, keepdim=True)
                 self._largest = torch.cat([self._largest, last], dim=1)
         return self._largest
+
+
+@lru_cache(maxsize=64)
+def _on(tokens: tuple[int, ...], device: torch.device) -> Tensor:
+    """Tokens as a tensor; making it takes as long as to ban them."""
+    return torch.tensor(tokens, device=device)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import Hypothesis, LeftOut, Step, StepHook, StreamHook
+from knn_seq.models.base import Hypothesis
 from knn_seq.models.search.beam import BeamSearch
 from knn_seq.models.search.decoder import RowDecoder
 from knn_seq.models.search.distribution import Distribution
@@ -17,6 +17,7 @@ from knn_seq.models.search.plan import SearchPlan
 from knn_seq.models.search.rules import apply_rules
 from knn_seq.models.search.sentence import Chooser, Request, Sentence
 from knn_seq.models.search.step_by_step import Greedy, Sampling
+from knn_seq.models.step import LeftOut, Step, StepHook, StreamHook
 
 # The part of all rows that must be free before sentences enter: an encoder that reads several at once wastes less.
 FREE_TO_JOIN = 1 / 4
@@ -207,7 +208,7 @@ class Batch:
         ]
         logits, queries, vocabulary, attention = self.decoder.step(torch.tensor(tokens))
         left_out = None if vocabulary is None else self._left_out(logits)
-        distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size)
+        distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size, left_out)
         self._call_hooks(distribution, queries, attention, left_out)
         del logits  # so that the next step computes in the same memory, which the CPU has at hand
         self.chooser.choose(distribution, self.sentences, apply_rules(distribution, self.sentences))
@@ -243,11 +244,11 @@ class Batch:
                 self._call(hook, distribution, queries, attention, self.sentences, left_out)
                 continue
             rows = (each * torch.tensor(places).unsqueeze(1) + torch.arange(each)).flatten().to(queries.device)
-            part = Distribution.of_log_probs(distribution.stored[rows])
+            part = Distribution.of_log_probs(distribution.log_probs[rows])
             own = None if left_out is None else _of_rows(left_out, rows)
             looks = None if attention is None else attention[rows]
             self._call(hook, part, queries[rows], looks, [self.sentences[place] for place in places], own)
-            distribution.stored[rows] = part.log_probs
+            distribution.log_probs[rows] = part.log_probs
 
     def _call(
         self,
@@ -258,20 +259,38 @@ class Batch:
         sentences: Sequence[Sentence],
         left_out: LeftOut | None,
     ) -> None:
-        step = Step(
-            queries,
-            distribution.stored,
-            _prefixes(sentences, queries.device),
-            torch.tensor([sentence.request.number for sentence in sentences]).repeat_interleave(self.decoder.rows_each),
-            _finished(sentences, queries.device),
-            lambda count: distribution.best(count).log_probs,
-            attention,
-            left_out,
-        )
+        prefixes, finished = _prefixes(sentences, queries.device), _finished(sentences, queries.device)
+        numbers = [sentence.request.number for sentence in sentences for _ in sentence.prefixes]
         if isinstance(hook, StreamHook):
-            distribution.change(hook.changes(step))
-        else:
-            distribution.replace(hook(step))
+            view = SearchStep(queries, prefixes, torch.tensor(numbers), finished, distribution)
+            distribution.change(hook.changes(view))
+            return
+        log_probs, largest = distribution.log_probs, distribution.largest
+        step = Step(queries, log_probs, prefixes, torch.tensor(numbers), finished, largest, attention, left_out)
+        distribution.replace(hook(step))
+
+
+class SearchStep(NamedTuple):
+    """A step as a `StreamHook` sees it: nothing is made for tokens that it does not ask for."""
+
+    queries: Tensor
+    prefixes: Tensor
+    sentences: Tensor
+    finished: Tensor | None
+    distribution: Distribution
+
+    @property
+    def log_probs(self) -> Tensor:
+        """See `Step`; made when it is asked for."""
+        return self.distribution.log_probs
+
+    def best_log_probs(self, count: int) -> Tensor:
+        """See `Step`."""
+        return self.distribution.largest(count)
+
+    def log_probs_of(self, tokens: Tensor) -> Tensor:
+        """See `Step`."""
+        return self.distribution.of(tokens)
 
 
 def _of_rows(left_out: LeftOut, rows: Tensor) -> LeftOut:

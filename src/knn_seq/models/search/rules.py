@@ -116,7 +116,7 @@ def _suppress(distribution: Distribution, sentences: Sequence[Sentence]) -> None
     suppressed = {sentence.plan.suppress_tokens for sentence in sentences}
     if len(suppressed) == 1:
         if common := suppressed.pop():
-            distribution.ban(torch.tensor(common, device=device))
+            distribution.ban(common)
         return
     first = 0
     for sentence in sentences:

@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from knn_seq.models.base import Hypothesis, StepHook
+from knn_seq.models.base import Hypothesis
 from knn_seq.models.search.distribution import Distribution
 from knn_seq.models.search.plan import SearchPlan
+from knn_seq.models.step import StepHook
 
 Unruled = Mapping[tuple[int, int], float]
 """log p of a row's token, as it was decoded from, where a rule has changed it."""
