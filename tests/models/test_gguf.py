@@ -118,7 +118,7 @@ def test_a_damaged_file_is_named(tmp_path):
     pytest.importorskip("accelerate")
     path = tmp_path / "bad.gguf"
     path.write_bytes(np.arange(64, dtype=np.uint8).tobytes())
-    with pytest.raises(DamagedFile, match="bad.gguf does not hold a model"):
+    with pytest.raises(DamagedFile, match=r"bad\.gguf does not hold a model"):
         load_model(ModelSettings(str(path)))
 
 
@@ -131,5 +131,5 @@ def test_missing_libraries_are_named(tmp_path, monkeypatch):
 
 def test_other_files_are_no_models(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"GGUF")
-    with pytest.raises(InvalidSetting, match="or a .gguf file"):
+    with pytest.raises(InvalidSetting, match=r"or a \.gguf file"):
         load_model(ModelSettings(str(tmp_path / "model.bin")))

@@ -19,6 +19,4 @@ def require_gguf_libraries(name: str) -> None:
     """Raise a `MissingLibrary` if the file cannot be read here."""
     missing = [library for library in LIBRARIES if find_spec(library) is None]
     if missing:
-        raise MissingLibrary(
-            f"To read {name}, {' and '.join(missing)} must be installed: pip install 'knn-seq[gguf]'."
-        )
+        raise MissingLibrary(f"To read {name}, {' and '.join(missing)} must be installed: pip install 'knn-seq[gguf]'.")

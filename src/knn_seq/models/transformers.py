@@ -12,8 +12,8 @@ from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, NotFound
 from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer, UnknownToken
 from knn_seq.models.decoder_only import DecoderOnlyModel
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
-from knn_seq.models.gguf import is_gguf, require_gguf_libraries
 from knn_seq.models.fingerprint import vocabulary_fingerprint
+from knn_seq.models.gguf import is_gguf, require_gguf_libraries
 from knn_seq.models.prompt import PromptTokenizer, require_source, unknown_token
 from knn_seq.models.weight_files import stored_weights
 from knn_seq.runtime.libraries import require_memory_for_transformers

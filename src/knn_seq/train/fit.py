@@ -45,7 +45,8 @@ def fit(combiner: TrainedCombiner, examples: Examples, seed: int) -> None:
     steps = math.ceil(len(joined) / size)
     epochs = max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * steps)
-    best, best_state, waited, done = -math.inf, copy.deepcopy(network.state_dict()), 0, 0
+    best, best_state = log_likelihood(examples.held_out, combiner), copy.deepcopy(network.state_dict())
+    waited, done = 0, 0
     with torch.enable_grad(), Progress(f"training {type(combiner).__name__}", epochs * steps, "step") as progress:
         for _ in range(epochs):
             network.train().requires_grad_(True)
