@@ -10,9 +10,9 @@ from tiny_models import make_model
 
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder
-from knn_seq.likelihood import calibrate, predictions
-from knn_seq.likelihood.calibrate import FEWEST_TOKENS, SAMPLED_SHARE, held_out, sample_size
-from knn_seq.models import TokenPair
+from knn_seq.likelihood import Reference, calibrate, predictions
+from knn_seq.likelihood.calibrate import FEWEST_TOKENS, SAMPLED_SHARE, held_out, sample_size, some_of_text
+from knn_seq.models import Source, TokenPair
 from knn_seq.settings import SearchSettings
 from knn_seq.storage.translation_memory import TranslationMemory
 
@@ -151,3 +151,15 @@ def test_few_sentences_of_a_small_datastore_are_scored():
     references = held_out(decoder, 256)
     assert 20 <= len(references) <= 300 / 8
     assert len({reference.sentence for reference in references}) == len(references)
+
+
+def test_of_a_text_some_tokens_of_some_windows_are_enough(monkeypatch):
+    monkeypatch.setattr("knn_seq.likelihood.calibrate.WINDOW_TOKENS", 3)
+    monkeypatch.setattr("knn_seq.likelihood.calibrate.TEXT_TOKENS", 7)
+    windows = [Reference(Source("", [9]), list(range(length)), number) for number, length in enumerate((5, 2, 6, 4, 1))]
+    assert [(each.sentence, each.target) for each in some_of_text(windows)] == [
+        (0, [0, 1, 2]),
+        (1, [0, 1]),
+        (2, [0, 1, 2]),
+    ]
+    assert some_of_text([]) == []

@@ -60,6 +60,11 @@ class Examples:
         return self.k_choices != K_CHOICES
 
     @property
+    def judged(self) -> list[Part]:
+        """What says whether a combiner is better than `fixed`: of a text, held-out text such as what is stored."""
+        return self.held_out[:1] if self.of_text else self.held_out
+
+    @property
     def tokens(self) -> int:
         """How many tokens are trained on."""
         return sum(len(part.predictions) for part in self.train)

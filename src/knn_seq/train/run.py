@@ -113,9 +113,9 @@ def train(
         seed=seed,
         seconds=seconds,
         log_likelihoods={
-            "model": log_likelihood(examples.held_out, None),
-            "fixed": log_likelihood(examples.held_out, COMBINERS.get("fixed")(), as_fixed),
-            combiner: log_likelihood(examples.held_out, made),
+            "model": log_likelihood(examples.judged, None),
+            "fixed": log_likelihood(examples.judged, COMBINERS.get("fixed")(), as_fixed),
+            combiner: log_likelihood(examples.judged, made),
         },
         skip=skip,
         fixed=fixed,
