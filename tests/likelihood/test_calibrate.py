@@ -11,7 +11,15 @@ from tiny_models import make_model
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder
 from knn_seq.likelihood import Reference, calibrate, predictions
-from knn_seq.likelihood.calibrate import FEWEST_TOKENS, SAMPLED_SHARE, held_out, sample_size, some_of_text
+from knn_seq.likelihood.calibrate import (
+    FEWEST_TOKENS,
+    SAMPLED_SHARE,
+    TEXT_TOKENS,
+    WINDOW_TOKENS,
+    held_out,
+    sample_size,
+    some_of_text,
+)
 from knn_seq.models import Source, TokenPair
 from knn_seq.settings import SearchSettings
 from knn_seq.storage.translation_memory import TranslationMemory
@@ -153,13 +161,12 @@ def test_few_sentences_of_a_small_datastore_are_scored():
     assert len({reference.sentence for reference in references}) == len(references)
 
 
-def test_of_a_text_some_tokens_of_some_windows_are_enough(monkeypatch):
-    monkeypatch.setattr("knn_seq.likelihood.calibrate.WINDOW_TOKENS", 3)
-    monkeypatch.setattr("knn_seq.likelihood.calibrate.TEXT_TOKENS", 7)
-    windows = [Reference(Source("", [9]), list(range(length)), number) for number, length in enumerate((5, 2, 6, 4, 1))]
-    assert [(each.sentence, each.target) for each in some_of_text(windows)] == [
-        (0, [0, 1, 2]),
-        (1, [0, 1]),
-        (2, [0, 1, 2]),
-    ]
+def test_of_a_text_some_tokens_of_some_windows_are_enough():
+    lengths = [WINDOW_TOKENS + 5, 2] * (TEXT_TOKENS // WINDOW_TOKENS)
+    windows = [Reference(Source("", [9]), [7] * length, number) for number, length in enumerate(lengths)]
+    some = some_of_text(windows)
+    assert [len(each.target) for each in some[:3]] == [WINDOW_TOKENS, 2, WINDOW_TOKENS]
+    assert [each.sentence for each in some] == list(range(len(some)))
+    assert len(some) < len(windows)
+    assert TEXT_TOKENS <= sum(len(each.target) for each in some) < TEXT_TOKENS + WINDOW_TOKENS
     assert some_of_text([]) == []
