@@ -61,7 +61,10 @@ class Examples:
 
     @property
     def judged(self) -> list[Part]:
-        """What says whether a combiner is better than `fixed`: of a text, held-out text such as what is stored."""
+        """What says when a combiner is best, and whether it is better than `fixed`.
+
+        Of a text, that is held-out text such as what is stored: there it begins as `fixed`, and must not become worse.
+        """
         return self.held_out[:1] if self.of_text else self.held_out
 
     @property
