@@ -39,9 +39,10 @@ VOCABULARY, WIDTH, LAYERS, WINDOW = 6000, 192, 4, 128
 BATCH, RATE = 8, 1.5e-3
 TRAIN_BYTES = 4 << 20
 PASSAGE = 25  # verses
+VERSES = {"store": PASSAGE, "dev": 4, "test": 8}  # of a passage, that are taken
+QUICK_VERSES = 500
 EVERY = 60  # passages: one of so many is for the dev text, one for the test text, every fifth for the datastore
 DEV_PASSAGE, TEST_PASSAGE, STORED_PASSAGE = 7, 37, 5
-DEV_WINDOWS, TEST_WINDOWS = 45, 90
 POINTERS, AGREEMENTS = (1, 4, 16, 64), (0.0, 0.5)
 CLUSTER_SIZE = 128
 LEAST_SAVED, MOST_LOST = 0.5, 0.01  # of the searches, of the perplexity: RetoMaton's goal
@@ -59,7 +60,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     parts = passages([pair.target for pair in load_demo_corpus().train])
     if options.quick:
-        parts["store"] = parts["store"][:500]
+        parts = {name: lines[: QUICK_VERSES * VERSES[name] // PASSAGE // 4] for name, lines in parts.items()}
     for name, lines in parts.items():
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
     if not (folder / "model" / SEEN).exists():
@@ -69,8 +70,7 @@ def main() -> None:
     store = Datastore.build(folder / "store", str(folder / "model"), text=folder / "store.txt")
     store_clusters(store, CLUSTER_SIZE)
     translator = Translator(store)
-    dev = beginning(read_text(folder / "dev.txt", translator.model), 4 if options.quick else DEV_WINDOWS)
-    test = beginning(read_text(folder / "test.txt", translator.model), 4 if options.quick else TEST_WINDOWS)
+    dev, test = (read_text(folder / f"{name}.txt", translator.model) for name in ("dev", "test"))
     untuned = perplexity(translator.decoder, test, without_pointers(translator))
     tune_on(translator, dev)
     chosen = choose_pointers(perplexity(translator.decoder, dev, with_pointers(translator)))
@@ -93,13 +93,8 @@ def passages(verses: list[str]) -> dict[str, list[str]]:
         names = {DEV_PASSAGE: "dev", TEST_PASSAGE: "test"}
         name = names.get(place, "" if place % STORED_PASSAGE else "store")
         if name:
-            parts[name] += verses[start : start + PASSAGE]
+            parts[name] += verses[start : start + VERSES[name]]
     return parts
-
-
-def beginning(text: Text, windows: int) -> Text:
-    """Every so many-th window of a text, so that all of it is in."""
-    return replace(text, references=text.references[:: max(len(text.references) // windows, 1)])
 
 
 def without_pointers(translator: Translator) -> dict[str, SearchSettings]:
