@@ -81,6 +81,7 @@ FIGURES = {
     "training-time": Figure("docs/combiners.md", "training_time.py"),
     "pruning": Figure("docs/pruning.md", "pruning.py", ("--domains", "bible", "it")),
     "live": Figure("docs/memory.md", "live.py", also=("live",)),
+    "serve": Figure("docs/serving.md", "serve.py", also=("serve",)),
     "glossary": Figure("docs/glossary.md", "glossary.py"),
     "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),

@@ -1,15 +1,20 @@
-"""A server against direct calls of the same translator, and under load: `python benchmarks/serve.py STORE SENTENCES`.
+"""A server against direct calls of the same translator, and under load.
 
-Parts: throughput of clients that send a sentence each, and the 99th percentile of their waiting; latency of one client
-alone; memory over many requests; many clients at once; writes that were acknowledged before the server was killed.
-Server and direct calls take turns, so that what else the machine does hits both.
+    python benchmarks/serve.py --into docs/serving.md      # about five minutes
+    python benchmarks/serve.py --parts throughput latency
+
+Parts: throughput of 16 clients that send a sentence each, and the 99th percentile of their waiting; latency of one
+client alone; memory over many requests; 200 clients at once; writes that were acknowledged before a server was killed.
+Server and direct calls take turns, so that whatever else the machine does hits both.
 """
 
 from __future__ import annotations
 
-import argparse
+from knn_seq.runtime.environment import limit_spinning
+
+limit_spinning()  # before torch is imported
+
 import asyncio
-import json
 import os
 import random
 import shutil
@@ -21,15 +26,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+from figures import write_figures
+from rounds import Options, Ratio, Row, command_line, options_of, table
+from speed_models import sized_store, speed_model
 
-from knn_seq.translator import Translator
+from knn_seq import Translator
+from knn_seq.serve.texts import SplitText
 
 PARTS = ("throughput", "latency", "memory", "many", "kills")
+CLIENTS, BATCH = 16, 32
+ROUNDS = 3
+SENTENCES = 160  # of a round
+REQUESTS, WORDS = 10_000, 3  # for the memory: many short texts
+MANY, QUEUE = 200, 100  # clients at once, and how many sentences may wait
+KILLS = 10
+OK, BUSY = 200, 503
 
 
 class Server:
@@ -57,20 +73,32 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
+    def processor_seconds(self) -> float:
+        """What it has used so far, all threads together."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> int:
+        """Tell it to stop; its exit code."""
+        self.process.terminate()
         return self.process.wait()
 
 
-async def ask(server: Server, sentences: Sequence[str], clients: int) -> tuple[list[float], Counter[int]]:
-    """Let clients send sentences, one at a time each; the seconds of each request, and the statuses."""
-    waiting, seconds, statuses = list(sentences), list[float](), Counter[int]()
+Body = Callable[[str], dict[str, Any]]
+
+
+async def ask(
+    server: Server, texts: Sequence[str], clients: int, path: str = "/translate", body: Body | None = None
+) -> tuple[list[float], Counter[int]]:
+    """Let clients send texts, one at a time each; the seconds of each request, and the statuses."""
+    waiting, seconds, statuses = list(texts), list[float](), Counter[int]()
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+    made = body or (lambda text: {"q": text, **server.languages})
 
     async def one(client: httpx.AsyncClient) -> None:
         while waiting:
             start = time.perf_counter()
-            answer = await client.post("/translate", json={"q": waiting.pop(), **server.languages})
+            answer = await client.post(path, json=made(waiting.pop()))
             statuses[answer.status_code] += 1
             seconds.append(time.perf_counter() - start)
 
@@ -79,77 +107,126 @@ async def ask(server: Server, sentences: Sequence[str], clients: int) -> tuple[l
     return seconds, statuses
 
 
-def throughput(server: Server, translator: Translator, sentences: list[str], rounds: int) -> dict[str, Any]:
-    """Sentences a second of 16 clients over those of direct calls in batches of 32."""
-    shares, tails = [], []
-    for number in range(rounds):
-        part = sentences[number::rounds]
-        start = time.perf_counter()
-        translator.translate(part, batch_size=32)
-        direct = time.perf_counter() - start
-        start = time.perf_counter()
-        seconds, _ = asyncio.run(ask(server, part, 16))
-        shares.append(direct / (time.perf_counter() - start))
-        tails.append(statistics.quantiles(seconds, n=100)[98] / (direct * 32 / len(part)))
-    return {"throughput over direct": shares, "p99 over the time of a batch of 32": tails}
+def throughput(server: Server, translator: Translator, sentences: list[str], options: Options) -> list[Row]:
+    """16 clients against direct calls with batches of 32."""
+    shares, tails, processor = [], [], []
+    for number in range(-1, options.rounds):
+        part = sentences[max(number, 0) :: options.rounds]
+        part = part[:CLIENTS] if number < 0 else part  # the first round does not count
+        start, used = time.perf_counter(), time.process_time()
+        translator.translate(part, batch_size=BATCH)
+        direct, own = time.perf_counter() - start, time.process_time() - used
+        start, used = time.perf_counter(), server.processor_seconds()
+        seconds, _ = asyncio.run(ask(server, part, CLIENTS))
+        if number >= 0:
+            shares.append(direct / (time.perf_counter() - start))
+            processor.append((server.processor_seconds() - used) / own)
+            tails.append(statistics.quantiles(seconds, n=100)[98] / (direct * BATCH / len(part)))
+    return [
+        Row(
+            f"sentences a second of {CLIENTS} clients, against `knn-seq translate` with batches of {BATCH}",
+            Ratio.over(shares),
+            options.goal(0.85),
+            figures={"processor seconds against direct calls": processor},
+        ),
+        Row("the server's processor seconds for them, the same", Ratio.over(processor)),
+        Row(
+            f"99th percentile of their waiting, against the time of a batch of {BATCH}",
+            Ratio.over(tails),
+            options.goal(2.0),
+            at_most=True,
+        ),
+    ]
 
 
-def latency(server: Server, translator: Translator, sentences: list[str], rounds: int) -> dict[str, Any]:
-    """The time of a request alone over that of a direct call."""
-    pairs = []
+def latency(server: Server, translator: Translator, sentences: list[str], options: Options) -> list[Row]:
+    """A request alone against a direct call."""
+    medians = []
     with httpx.Client(base_url=server.url, timeout=300) as client:
-        for sentence in sentences[: 20 * rounds]:
-            start = time.perf_counter()
-            translator.translate(sentence)
-            middle = time.perf_counter()
-            client.post("/translate", json={"q": sentence, **server.languages})
-            pairs.append((time.perf_counter() - middle) / (middle - start))
-    return {"latency over direct (median)": [statistics.median(pairs)]}
+        for number in range(-1, options.rounds):
+            ratios = []
+            for place, sentence in enumerate(sentences[max(number, 0) :: options.rounds][: 2 if number < 0 else 20]):
+                asks: list[Callable[[], object]] = [
+                    lambda text=sentence: translator.translate(text),  # type: ignore[misc]
+                    lambda text=sentence: client.post("/translate", json={"q": text, **server.languages}),  # type: ignore[misc]
+                ]
+                seconds = [0.0, 0.0]
+                for which in (0, 1) if place % 2 else (1, 0):
+                    start = time.perf_counter()
+                    asks[which]()
+                    seconds[which] = time.perf_counter() - start
+                ratios.append(seconds[1] / seconds[0])
+            if number >= 0:
+                medians.append(statistics.median(ratios))
+    return [
+        Row("time of a request alone, against a direct call", Ratio.over(medians), options.goal(1.15), at_most=True)
+    ]
 
 
-def memory(server: Server, sentences: list[str], requests: int) -> dict[str, Any]:
-    """Megabytes before and after many requests; the first ones fill what is kept."""
-    texts = [sentences[number % len(sentences)] for number in range(requests)]
-    asyncio.run(ask(server, texts[: max(requests // 10, 1)], 16))
+def memory(server: Server, sentences: list[str], options: Options) -> list[Row]:
+    """The server's memory before and after many requests with settings of all kinds; the first ones fill caches."""
+    count = 100 if options.quick else REQUESTS
+    texts = [" ".join(sentences[n % len(sentences)].split()[:WORDS]) + f" {n}" for n in range(count)]
+    chosen = random.Random(0)
+
+    def body(text: str) -> dict[str, Any]:
+        return {"texts": [text], "options": {"beam_size": 1, "k": chosen.randint(2, 32)}}
+
+    asyncio.run(ask(server, texts[: count // 10], CLIENTS, "/v1/translate", body))
     before = server.resident()
-    asyncio.run(ask(server, texts, 16))
-    return {"MB before": [before], "MB after": [server.resident()], "requests": [requests]}
+    _, statuses = asyncio.run(ask(server, texts, CLIENTS, "/v1/translate", body))
+    after = server.resident()
+    figures = {"MB": [before, after], "statuses": dict(statuses)}
+    flaw = "" if set(statuses) == {OK} else f"answers {dict(statuses)}"
+    what = f"resident memory after {count:,} requests, against before"
+    return [Row(what, Ratio.over([after / before]), options.goal(1.02), True, figures, flaw)]
 
 
-def many(store: Path, sentences: list[str]) -> dict[str, Any]:
-    """The statuses of 200 clients at once, whom a short queue cannot take all."""
-    server = Server(store, "--queue-size", "100")
+def many(store: Path, sentences: list[str], options: Options) -> list[Row]:
+    """200 clients at once, whom a short queue cannot take all."""
+    server = Server(store, "--queue-size", str(QUEUE))
     try:
-        _, statuses = asyncio.run(ask(server, (sentences * 200)[:600], 200))
+        clients = 20 if options.quick else MANY
+        _, statuses = asyncio.run(ask(server, (sentences * MANY)[: 2 * clients], clients))
     finally:
-        server.stop()
-    return {f"status {status}": [number] for status, number in statuses.items()}
+        code = server.stop()
+    errors = sum(number for status, number in statuses.items() if status not in (OK, BUSY))
+    what = f"answers to {clients} clients at once that are neither 200 nor 503 ({statuses[OK]} and {statuses[BUSY]})"
+    flaw = f"exit code {code} after SIGTERM" if code else ""
+    return [Row(what, Ratio.over([errors]), options.goal(0), True, {"statuses": dict(statuses)}, flaw)]
 
 
-def kills(store: Path, times: int) -> dict[str, Any]:
-    """Acknowledged pairs that are missing after SIGKILL at random points, and how many were acknowledged."""
-    chance, acknowledged, lost = random.Random(0), 0, 0
+def kills(store: Path, options: Options) -> list[Row]:
+    """Acknowledged pairs that are missing after SIGKILL at random points."""
+    chance, known, lost = random.Random(0), set[str](), set[str]()
+    times = 1 if options.quick else KILLS
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder) / "store"
         shutil.copytree(store, copied)
         for number in range(times):
             server = Server(copied)
-            known = asyncio.run(_add_until_killed(server, number, chance.uniform(0.2, 4.0)))
-            server = Server(copied)
-            there: set[str] = set()
-            while True:
-                query: dict[str, str | int] = {"corpus": "corrections", "limit": 500, "offset": len(there)}
-                found = httpx.get(f"{server.url}/v1/stores/bench/memory", params=query, timeout=60).json()["pairs"]
-                there |= {pair["id"] for pair in found}
-                if len(found) < 500:
-                    break
-            lost += len(known - there)
-            acknowledged += len(known)
-            server.stop()
-    return {"acknowledged": [acknowledged], "lost": [lost], "kills": [times]}
+            lost |= known - stored(server)
+            known |= asyncio.run(add_until_killed(server, number, chance.uniform(0.2, 3.0)))
+        server = Server(copied)
+        lost |= known - stored(server)
+        server.stop()
+    what = f"acknowledged additions that are missing after {times} kills, of {len(known):,}"
+    return [Row(what, Ratio.over([len(lost)]), options.goal(0), at_most=True)]
 
 
-async def _add_until_killed(server: Server, run: int, seconds: float) -> set[str]:
+def stored(server: Server) -> set[str]:
+    """The ids of all pairs that were added through the API."""
+    there: set[str] = set()
+    while True:
+        query: dict[str, str | int] = {"corpus": "corrections", "limit": 500, "offset": len(there)}
+        found = httpx.get(f"{server.url}/v1/stores/bench/memory", params=query, timeout=60).json()["pairs"]
+        there |= {pair["id"] for pair in found}
+        if len(found) < 500:
+            return there
+
+
+async def add_until_killed(server: Server, run: int, seconds: float) -> set[str]:
+    """Add pairs while others translate, and kill the server; the ids of the pairs that it has acknowledged."""
     known: set[str] = set()
 
     async def add(client: httpx.AsyncClient, own: int) -> None:
@@ -158,10 +235,11 @@ async def _add_until_killed(server: Server, run: int, seconds: float) -> set[str
             pair = {"source": f"{name} 5 6 7", "target": "8 9 10", "id": name}
             try:
                 answer = await client.put("/v1/stores/bench/memory", json={"pairs": [pair]})
+                if answer.status_code == OK:
+                    known.add(name)
+                await client.post("/translate", json={"q": f"{name} 8 9", **server.languages})
             except httpx.TransportError:
                 return
-            if answer.status_code == 200:
-                known.add(name)
 
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         running = [asyncio.create_task(add(client, own)) for own in range(4)]
@@ -173,36 +251,34 @@ async def _add_until_killed(server: Server, run: int, seconds: float) -> set[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("store", type=Path, help="a datastore, which is copied where it is changed")
-    parser.add_argument("sentences", type=Path, help="a text file of sentences that are not in it")
+    parser = command_line(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--limit", type=int, default=480, help="sentences (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--requests", type=int, default=10_000, help="for the memory (default %(default)s)")
-    parser.add_argument("--kills", type=int, default=10)
     arguments = parser.parse_args()
-    sentences = [line.strip() for line in arguments.sentences.read_text().splitlines() if line.strip()]
-    sentences = sentences[: arguments.limit]
-    results: dict[str, Any] = {}
-    if {"throughput", "latency", "memory"} & set(arguments.parts):
-        server = Server(arguments.store)
-        translator = Translator(arguments.store)
+    arguments.rounds = arguments.rounds or (None if arguments.quick else ROUNDS)
+    options, parts = options_of(arguments), set(arguments.parts)
+    built, test = sized_store(arguments.folder, "firefox", speed_model("firefox"), "tiny" if options.quick else "100k")
+    # A server would translate two sentences as two, and a direct call as one.
+    sentences = [pair.source for pair in test if len(SplitText.of(pair.source, "pt").sentences) == 1]
+    store = built.path
+    sentences = sentences[: CLIENTS if options.quick else SENTENCES * options.rounds]
+    rows: list[Row] = []
+    if parts & {"throughput", "latency", "memory"}:
+        server = Server(store)
         try:
-            if "throughput" in arguments.parts:
-                results["throughput"] = throughput(server, translator, sentences, arguments.rounds)
-            if "latency" in arguments.parts:
-                results["latency"] = latency(server, translator, sentences, arguments.rounds)
-            if "memory" in arguments.parts:
-                results["memory"] = memory(server, sentences, arguments.requests)
+            with Translator(store) as translator:
+                if "throughput" in parts:
+                    rows += throughput(server, translator, sentences, options)
+                if "latency" in parts:
+                    rows += latency(server, translator, sentences, options)
+            if "memory" in parts:
+                rows += memory(server, sentences, options)
         finally:
-            code = server.stop()
-        results["exit code after SIGTERM"] = code
-    if "many" in arguments.parts:
-        results["many"] = many(arguments.store, sentences)
-    if "kills" in arguments.parts:
-        results["kills"] = kills(arguments.store, arguments.kills)
-    print(json.dumps(results, indent=2))
+            server.stop()
+    if "many" in parts:
+        rows += many(store, sentences, options)
+    if "kills" in parts:
+        rows += kills(store, options)
+    write_figures(arguments.into, {"serve": table(rows)})
 
 
 if __name__ == "__main__":

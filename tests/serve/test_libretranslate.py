@@ -9,6 +9,8 @@ import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
+from knn_seq.serve.access import KeyFile
+
 SOURCE = "5 7 9 11"
 
 
@@ -59,29 +61,6 @@ def test_a_file_is_translated_and_downloaded(client):
     assert lines[0]
     assert not lines[1]
     assert "%s" in lines[2]
-
-
-def test_weblate_asks_for_languages_and_lists_of_texts_with_placeholders(client):
-    codes = [language["code"] for language in client.get("/languages").json()]
-    assert {"pt", "en"} <= set(codes)
-    texts = [f"{number} {number + 1} [X{number}X] {number + 2}" for number in range(5, 25)]
-    answer = client.post("/translate", json={"api_key": "", "q": texts, "source": "pt", "target": "en"})
-    assert answer.status_code == 200
-    translated = answer.json()["translatedText"]
-    assert len(translated) == 20
-    for number, text in enumerate(translated, 5):
-        assert text.count(f"[X{number}X]") == 1
-        assert text.count("[X") == 1
-
-
-def test_weblate_can_save_its_settings_though_nobody_translates_english_to_german(client):
-    for q in ("test", ["test"]):
-        answer = client.post("/translate", data={"q": q, "source": "en", "target": "de"} if q == "test" else None,
-                             json={"q": q, "source": "en", "target": "de"} if q != "test" else None)  # fmt: skip
-        assert answer.json() == {"translatedText": q}
-    refused = client.post("/translate", json={"q": "testing", "source": "en", "target": "de"})
-    assert refused.status_code == 400
-    assert refused.json() == {"error": "de is not supported"}
 
 
 def test_a_list_gives_a_list_and_a_form_what_json_gives(client):
@@ -208,3 +187,17 @@ def test_every_answer_has_the_headers_that_keep_a_page_safe(client):
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["X-Frame-Options"] == "DENY"
         assert "server" not in headers
+
+
+HALF = '"\\ud800"'  # JSON can hold half a character, and no file and no answer can
+
+
+@pytest.mark.parametrize("field", ["q", "source", "target", "format", "alternatives", "api_key"])
+def test_half_a_character_is_refused_in_every_field(make_client, tmp_path, field):
+    KeyFile(tmp_path / "keys.json").add("any", "translate")
+    client = make_client(api_keys=tmp_path / "keys.json" if field == "api_key" else None)
+    given = {"q": '"5 7"', "source": '"pt"', "target": '"en"', field: HALF}
+    body = "{" + ", ".join(f'"{name}": {value}' for name, value in given.items()) + "}"
+    answer = client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == (403 if field == "api_key" else 400)
+    assert answer.json()["error"]

@@ -16,6 +16,7 @@ from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import SkipNetwork, Skipping, open_skip
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.decoding.stored_settings import PARTS, stored_settings
+from knn_seq.decoding.stored_shortlist import attach_shortlist
 from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.models import Model, Source
 from knn_seq.retrieve import RETRIEVERS, Retriever
@@ -41,6 +42,7 @@ class KnnDecoder:
         self, store: DatastoreFolder | TranslationMemory, model: Model, options: Mapping[str, Any] | None = None
     ) -> None:
         self.store, self.model, self.options = store, model, dict(options or {})
+        attach_shortlist(store, model)
         # What a translation memory, which has no settings of its own, is searched with.
         self.memory_settings = SearchSettings(retriever="memory", combiner="distance")
         self._retrievers: dict[str, tuple[Retriever, SearchSettings]] = {}
@@ -125,7 +127,7 @@ class KnnDecoder:
 
     def batch(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[Source] | Mapping[int, Source],
         settings: SearchSettings,
         stopwatch: Stopwatch | None = None,
         at_once: bool = True,
@@ -134,7 +136,7 @@ class KnnDecoder:
         """What adds neighbours to the steps of some sentences; None: the model decodes them alone.
 
         Args:
-            sources: The sentences.
+            sources: The sentences by their numbers; those that enter later may be put there later.
             settings: How neighbours are found and how much they count.
             stopwatch: Told what searching and combining take.
             at_once: All sentences are in the batch from the first step on; else they enter as the search says.

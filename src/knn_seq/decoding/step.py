@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +36,7 @@ class KnnBatch(StreamHook):
         retriever: Finds neighbours; None: its index does not answer.
         combiner: Weighs them.
         settings: How many neighbours, and in how many sentences they are looked for.
-        sources: The sentences; a sentence's number is its place.
+        sources: The sentences by their numbers; with `at_once` a sentence's number is its place.
         stopwatch: Told what searching and combining take.
         outage: What is known of the index from earlier batches.
         skipping: Says which rows need no search; None: all are searched.
@@ -51,7 +51,7 @@ class KnnBatch(StreamHook):
         retriever: Retriever | None,
         combiner: Combiner,
         settings: SearchSettings,
-        sources: Sequence[Source],
+        sources: Sequence[Source] | Mapping[int, Source],
         stopwatch: Stopwatch | None = None,
         outage: Outage | None = None,
         skipping: Skipping | None = None,

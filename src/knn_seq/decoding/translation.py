@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from knn_seq.glossary import TermUse
+from knn_seq.models import Hypothesis, PairTokenizer
 
 
 class Translation(str):
@@ -40,6 +41,22 @@ class Translation(str):
         translation.alternatives, translation.source_cut = list(alternatives), source_cut
         translation.terms = list(terms)
         return translation
+
+    @classmethod
+    def of(
+        cls, found: Sequence[Hypothesis], source: str, tokenizer: PairTokenizer, source_cut: bool = False
+    ) -> Translation:
+        """The best output of a search, with the others as its alternatives.
+
+        Args:
+            found: The outputs, best first.
+            source: The source text.
+            tokenizer: Whose tokens they are.
+            source_cut: See `Translation`.
+        """
+        best, *others = (cls(tokenizer.decode(each.tokens), source, each.tokens, each.score) for each in found)
+        best.alternatives, best.source_cut = others, source_cut
+        return best
 
     @property
     def text(self) -> str:

@@ -136,7 +136,7 @@ class Access:
 
 def hash_of(secret: str) -> str:
     """What is kept of a key."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
 def _key(entry: dict[str, Any]) -> Key:

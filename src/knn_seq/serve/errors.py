@@ -18,7 +18,8 @@ class RequestError(HTTPException):
 
     def __init__(self, status: HTTPStatus, sentence: str, retry_after: int | None = None) -> None:
         headers = None if retry_after is None else {"Retry-After": str(retry_after)}
-        super().__init__(status, sentence, headers)
+        # What a client has sent may be in the sentence, half characters too, which no answer can hold.
+        super().__init__(status, sentence.encode(errors="replace").decode(), headers)
 
 
 def bad_request(sentence: str) -> RequestError:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -52,7 +53,7 @@ class JobState(BaseModel):
 
 
 class Stopped(KnnSeqError):
-    """The server stops."""
+    """The server stops, or nobody waits."""
 
 
 @dataclass
@@ -64,6 +65,7 @@ class Job:
     state: JobState
     stopping: threading.Event
     told: float = 0.0
+    cancelled: bool = False  # nobody waits for it any more
 
     @property
     def result(self) -> Path:
@@ -74,6 +76,8 @@ class Job:
         """Some more is done."""
         if self.stopping.is_set():
             raise Stopped("The server was stopped before this was finished.")
+        if self.cancelled:
+            raise Stopped("The client has gone away.")
         self.state.done += done
         if time.monotonic() - self.told > TELL_SECONDS:
             self.save()
@@ -99,7 +103,7 @@ class Jobs:
 
     def create(self, kind: Literal["import", "document"], name: str) -> Job:
         """A job that nobody works on yet; its folder is there for its files."""
-        self._delete_old()
+        self._make_place()
         if len(list(self.folder.iterdir())) >= MOST:
             raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "The server has too many files to work on.", 30)
         identity = secrets.token_urlsafe(16)
@@ -169,15 +173,23 @@ class Jobs:
             raise not_found("There is no such job (any more).")
         return self.folder / identity
 
-    def _delete_old(self) -> None:
-        oldest = time.time() - KEPT_SECONDS
+    def _make_place(self) -> None:
+        """Delete what is old and, if there are too many, what has been finished for longest."""
+        ages = []
         for folder in self.folder.iterdir():
-            try:
-                old = folder.stat().st_mtime < oldest
-            except FileNotFoundError:
-                continue
-            if old:
+            with suppress(FileNotFoundError):
+                ages.append((folder.stat().st_mtime, folder))
+        surplus = len(ages) + 1 - MOST
+        for changed, folder in sorted(ages):
+            if time.time() - changed > KEPT_SECONDS or (surplus > 0 and self._is_finished(folder.name)):
                 shutil.rmtree(folder, ignore_errors=True)
+                surplus -= 1
+
+    def _is_finished(self, identity: str) -> bool:
+        try:
+            return self.state(identity).state in ("done", "failed")
+        except RequestError:  # it is just being made
+            return False
 
 
 def _runs(process: str) -> bool:

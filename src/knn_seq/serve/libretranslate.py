@@ -176,7 +176,8 @@ class LibreTranslate:
         job = await begin_document(served, self.service, self.jobs, file)
         while (state := self.jobs.state(job.id)).state in ("waiting", "running"):
             if await request.is_disconnected():
-                break
+                job.cancelled = True
+                raise bad_request("The client has gone away.")
             await asyncio.sleep(FILE_SECONDS)
         if state.error:
             raise bad_request(state.error)

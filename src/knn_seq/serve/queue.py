@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from knn_seq.decoding import Translation
 from knn_seq.errors import KnnSeqError
 from knn_seq.runtime.stopwatch import Stopwatch
+from knn_seq.serve.continuous import ContinuousBatch, settings_key
 from knn_seq.translator import Translator
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-
-BatchDone = Callable[[int, float, Mapping[str, float]], None]
-"""Told how many sentences a batch had, how many seconds it took, and which parts of decoding took how many."""
+StepDone = Callable[[int, float, Mapping[str, float]], None]
+"""Told how many sentences made a step, or were a batch, how many seconds it took, and which parts took how many."""
 
 
 class QueueFull(Exception):
@@ -42,35 +41,48 @@ class Job:
     options: Mapping[str, Any]
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[list[Translation]]
-    since: float = field(default_factory=time.monotonic)
-    cancelled: bool = False
+    over: bool = False  # it was answered, or nobody waits for it any more
     begun: int = 0  # sentences that were taken out of the queue
     results: dict[int, Translation] = field(default_factory=dict)
 
-    @property
-    def settings(self) -> str:
-        """Sentences of equal settings may be translated together."""
-        return json.dumps(self.options, sort_keys=True, default=str)
-
     def finish(self, error: BaseException | None = None) -> None:
         """Give the request what it waits for; from any thread."""
-
+        self.over = True
         results = None if error is not None else [self.results[i] for i in range(len(self.texts))]
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(_resolve, self.done, results, error)
 
 
+class Taken(NamedTuple):
+    """A sentence that was taken out of the queue."""
+
+    job: Job
+    place: int  # in its request
+
+    @property
+    def text(self) -> str:
+        """The sentence."""
+        return self.job.texts[self.place]
+
+    def translated(self, translation: Translation) -> None:
+        """Answer the request, if this was the last of its sentences."""
+        self.job.results[self.place] = translation
+        if len(self.job.results) == len(self.job.texts) and not self.job.over:
+            self.job.finish()
+
+
 class TranslationQueue:
     """The translations of one datastore, made in a thread of their own.
 
-    Requests take turns: a batch has a few sentences of each that waits, so a long text does not block a short one.
+    Requests take turns, sentence by sentence.  A sentence enters those that are under way as soon as there is place; it
+    waits for a batch only if it cannot be decoded step by step with others.
 
     Args:
         translator: What translates.
         batch_size: Sentences that are translated together.
         size: Sentences that may wait.
-        prepare: Called before each batch.
-        done: Told of each batch.
+        prepare: Called before sentences are begun.
+        done: Told of each step and batch.
     """
 
     def __init__(
@@ -79,12 +91,16 @@ class TranslationQueue:
         batch_size: int,
         size: int,
         prepare: Callable[[], None] | None = None,
-        done: BatchDone | None = None,
+        done: StepDone | None = None,
     ) -> None:
         self.translator, self.batch_size, self.size = translator, batch_size, size
         self._prepare, self._done = prepare, done
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[Job] = deque()  # that have sentences which nobody has begun
         self._calls: deque[Callable[[], None]] = deque()
+        self._continuous = ContinuousBatch.of(translator, batch_size)
+        self._under_way: dict[int, Taken] = {}  # by their tickets
+        self._for_batches: list[Taken] = []
+        self._step_seconds = self._other_seconds = 0.0  # of steps since the last other work, and of that
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="translations", daemon=True)
@@ -93,10 +109,10 @@ class TranslationQueue:
     @property
     def waiting(self) -> int:
         """Sentences that nobody has begun to translate."""
-        return sum(len(job.texts) - job.begun for job in list(self._jobs) if not job.cancelled)
+        return sum(len(job.texts) - job.begun for job in list(self._jobs)) + len(self._for_batches)
 
     async def translate(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[Translation]:
-        """Translate sentences; one that is cancelled leaves the queue.
+        """Translate sentences; those of a call that is cancelled leave the queue, wherever they are.
 
         Args:
             texts: The sentences.
@@ -116,10 +132,10 @@ class TranslationQueue:
         try:
             return await job.done
         finally:
-            job.cancelled = True
+            self._drop(job)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What a function gives that needs the model to itself, such as an explanation; it runs between batches."""
+        """What a function gives that needs the model to itself, such as an explanation; it runs between two steps."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -148,72 +164,125 @@ class TranslationQueue:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        while (batch := self._next()) is not None:
-            if self._calls:  # one between two batches: neither waits for all of the other
-                self._calls.popleft()()
-            if not batch:
-                continue
-            jobs = list(dict.fromkeys(job for job, _ in batch))
-            try:
-                texts = [job.texts[place] for job, place in batch]
-                for (job, place), translation in zip(batch, self._translated(texts, jobs[0].options), strict=True):
-                    job.results[place] = translation
-            except KnnSeqError as error:
-                for job in jobs:
-                    self._drop(job, error)
-            except Exception as error:  # the server lives on, and says what went wrong where its log is read
-                log.exception("A batch of %d sentences failed.", len(batch))
-                for job in jobs:
-                    self._drop(job, error)
-            else:
-                for job in jobs:
-                    if len(job.results) == len(job.texts):
-                        job.finish()
-        for job in list(self._jobs):
-            self._drop(job, Stopping())
+        while self._wait():
+            self._begin(self._take())
+            if self._under_way:
+                self._step()
+            # What cannot take part in steps has half of the time, if there are any.
+            if not self._under_way or self._step_seconds >= self._other_seconds:
+                self._do_others()
 
-    def _translated(self, texts: list[str], options: Mapping[str, Any]) -> list[Translation]:
-        stopwatch = self.translator.stopwatch = Stopwatch(getattr(self.translator.model, "device", "cpu"))
-        if self._prepare is not None:
-            self._prepare()
-        start = time.perf_counter()
-        translations = self.translator.translate(texts, **options)
-        if self._done is not None:
-            self._done(len(texts), time.perf_counter() - start, stopwatch.seconds)
-        return translations
-
-    def _next(self) -> list[tuple[Job, int]] | None:
-        """Some sentences of each request with the settings of the first; None: the server stops."""
+    def _wait(self) -> bool:
+        """Wait until there is something to do; False: the server stops, and all is done."""
         with self._changed:
-            while not self._jobs and not self._calls:
+            while not (self._jobs or self._calls or self._under_way or self._for_batches):
                 if self._stopping:
-                    return None
+                    return False
                 self._changed.wait()
-            for job in [job for job in self._jobs if job.cancelled]:
-                self._jobs.remove(job)
-            if not self._jobs:
-                return []
-            settings = self._jobs[0].settings
-            alike = [job for job in self._jobs if job.settings == settings]
-            share = max(self.batch_size // len(alike), 1)
-            batch: list[tuple[Job, int]] = []
-            for most in (share, self.batch_size):  # a fair part of each, and then what is left of the batch
-                for job in alike:
-                    taken = min(most, len(job.texts) - job.begun, self.batch_size - len(batch))
-                    batch += [(job, job.begun + i) for i in range(taken)]
-                    job.begun += taken
-            for job in alike:
-                if job.begun:
-                    self._jobs.remove(job)
-                    if job.begun < len(job.texts):
-                        self._jobs.append(job)  # behind those that have not had a turn
-            return batch
+            return True
 
-    def _drop(self, job: Job, error: BaseException) -> None:
+    def _take(self) -> list[Taken]:
+        """As many sentences as there is place for: one of each request, then another one of each, and so on."""
+        places = self.batch_size - len(self._for_batches)
+        if self._continuous is not None:
+            places = min(places, self._continuous.most - len(self._continuous))
+        taken: list[Taken] = []
         with self._changed:
+            while self._jobs and len(taken) < places:
+                job = self._jobs.popleft()
+                taken.append(Taken(job, job.begun))
+                job.begun += 1
+                if job.begun < len(job.texts):
+                    self._jobs.append(job)
+        return taken
+
+    def _begin(self, taken: Sequence[Taken]) -> None:
+        """Let sentences enter those under way, or wait for a batch."""
+        if taken and self._prepare is not None:
+            self._prepare()
+        for each in taken:
+            try:
+                ticket = None
+                if self._continuous is not None and each.text.strip() and not each.job.over:
+                    ticket = self._continuous.add(each.text, each.job.options)
+            except Exception as error:
+                self._fail([each.job], error)
+                continue
+            if ticket is None:
+                self._for_batches.append(each)
+            else:
+                self._under_way[ticket] = each
+
+    def _step(self) -> None:
+        """One step of all sentences that are under way; those that nobody waits for leave."""
+        assert self._continuous is not None
+        for ticket in [ticket for ticket, each in self._under_way.items() if each.job.over]:
+            self._continuous.cancel(ticket)
+            del self._under_way[ticket]
+        if not self._under_way:
+            return
+        size, start = len(self._under_way), time.perf_counter()
+        try:
+            found = self._continuous.step()
+        except Exception as error:  # whose sentence it was, batches of equal settings will show
+            log.warning("%d sentences are translated again: %s", size, error)
+            self._for_batches += self._under_way.values()
+            self._under_way.clear()
+            self._continuous = ContinuousBatch.of(self.translator, self.batch_size)
+            return
+        seconds = time.perf_counter() - start
+        self._step_seconds += seconds
+        for ticket, translation in found:
+            self._under_way.pop(ticket).translated(translation)
+        self._tell(size, seconds, self._continuous.stopwatch)
+
+    def _do_others(self) -> None:
+        """A function that was asked for and a batch, if there are any."""
+        start = time.perf_counter()
+        if self._calls:
+            self._calls.popleft()()
+        if self._for_batches:
+            self._translate_batch()
+        self._step_seconds, self._other_seconds = 0.0, time.perf_counter() - start
+
+    def _translate_batch(self) -> None:
+        """Translate sentences with the settings of the first."""
+        there = [each for each in self._for_batches if not each.job.over]
+        settings = settings_key(there[0].job.options) if there else ""
+        batch = [each for each in there if settings_key(each.job.options) == settings][: self.batch_size]
+        self._for_batches = [each for each in there if each not in batch]
+        if not batch:
+            return
+        stopwatch = self.translator.stopwatch = Stopwatch(getattr(self.translator.model, "device", "cpu"))
+        start = time.perf_counter()
+        try:
+            translations = self.translator.translate([each.text for each in batch], **batch[0].job.options)
+        except Exception as error:
+            self._fail([each.job for each in batch], error)
+            return
+        self._tell(len(batch), time.perf_counter() - start, stopwatch)
+        for each, translation in zip(batch, translations, strict=True):
+            each.translated(translation)
+
+    def _tell(self, size: int, seconds: float, stopwatch: Stopwatch) -> None:
+        if self._done is not None:
+            self._done(size, seconds, dict(stopwatch.seconds))
+        stopwatch.seconds.clear()
+
+    def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
+        if not isinstance(error, KnnSeqError):  # the server lives on, and says what went wrong where its log is read
+            log.error("Sentences of %d requests failed.", len(set(jobs)), exc_info=error)
+        for job in jobs:
+            if not job.over:
+                job.finish(error)
+            self._drop(job)
+
+    def _drop(self, job: Job) -> None:
+        """Begin none of a request's sentences any more, and let those that are under way leave."""
+        with self._changed:
+            job.over = True
             if job in self._jobs:
                 self._jobs.remove(job)
-        job.finish(error)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

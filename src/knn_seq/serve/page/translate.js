@@ -95,11 +95,35 @@ function show(translation) {
   $("#target").replaceChildren(...pieces(translation));
   $("#learned").hidden = !translation.learned;
   $("#why").replaceChildren(make("p", { class: "faint" }, text("clickWord")));
-  $("#base p").textContent = translation.base;
+  $("#base p").replaceChildren(...differing(translation.base, translation.text));
   const others = translation.alternatives.filter((other, place, all) => other !== translation.text && all.indexOf(other) === place);
   $("#alternatives").hidden = !others.length;
   $("#alternatives ul").replaceChildren(...others.map((other) => make("li", {}, other)));
   return undefined;
+}
+
+/** A text in which the words are marked that another one does not have in this order. */
+function differing(own, other) {
+  const [words, others] = [own, other].map((each) => each.match(/\s+|[^\s]+/gu) ?? []);
+  const common = Array.from({ length: words.length + 1 }, () => new Uint16Array(others.length + 1));
+  for (let i = words.length - 1; i >= 0; i--) {
+    for (let j = others.length - 1; j >= 0; j--) {
+      common[i][j] = words[i] === others[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+    }
+  }
+  const made = [];
+  for (let i = 0, j = 0; i < words.length; ) {
+    if (words[i] === others[j]) {
+      made.push(words[i++]);
+      j++;
+    } else if (j < others.length && common[i][j + 1] > common[i + 1][j]) {
+      j++;
+    } else {
+      made.push(words[i].trim() ? make("mark", {}, words[i]) : words[i]);
+      i++;
+    }
+  }
+  return made;
 }
 
 /** The text with its words as buttons: sentences lie in it in their order, with other text between them. */
