@@ -29,7 +29,7 @@ from knn_seq.storage.translation_memory import TranslationMemory
 from knn_seq.train import Training, examples_for, store_combiner, train
 from knn_seq.train.general import general_sentences
 from knn_seq.train.memory import measure_memory
-from knn_seq.train.run import LARGEST_K, SENTENCES, require_trainable
+from knn_seq.train.run import SENTENCES, require_trainable
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -221,7 +221,7 @@ class Translator:
         dev: Sequence[tuple[str, str]] | Sequence[Reference] | None = None,
         general: str | Path | Sequence[str] | None = None,
         sentences: int = SENTENCES,
-        k: int = LARGEST_K,
+        k: int | None = None,
         seed: int = 0,
         as_default: bool | None = None,
     ) -> list[Training]:
@@ -233,7 +233,7 @@ class Translator:
             general: Sentences of other domains, or a file of them, which neighbours must not change; None: the
                 package's, if it has any in the model's language.
             sentences: How many searched sentences are predicted at most.
-            k: The most neighbours of a token.
+            k: The most neighbours of a token; None: 32 or, for a text, as many as `fixed` is best with.
             seed: Of all that is random.
             as_default: Let translations use the first of them by default; None: if the translator's retriever and index
                 are the datastore's default ones, and held-out sentences are more likely than with fixed settings.

@@ -141,6 +141,29 @@ def test_distinct_values_count_token_0_and_nothing_that_is_missing():
     assert distinct_values(Neighbours(values.float(), values, ids)).tolist() == [[1, 2, 2, 3], [1, 1, 1, 1]]
 
 
+def test_many_distinct_values_are_counted_like_few():
+    values = torch.randint(0, 40, (7, 200), generator=torch.Generator().manual_seed(0))
+    ids = torch.arange(200).expand(7, -1).clone()
+    ids[3, 150:], values[3, 150:] = -1, 0
+    expected = [
+        [len({value for value, entry in zip(row[: n + 1], entries, strict=False) if entry >= 0}) for n in range(200)]
+        for row, entries in zip(values.tolist(), ids.tolist(), strict=True)
+    ]
+    assert distinct_values(Neighbours(values.float(), values, ids)).tolist() == expected
+
+
+def test_learned_begins_as_fixed():
+    neighbours = Neighbours(50 + 20 * torch.rand(6, 8), *torch.randint(0, 5, (2, 6, 8)))
+    inputs = combiner_inputs(1, torch.randn(6, 3), neighbours, torch.zeros(6, VOCABULARY))
+    learned = COMBINERS.get("learned")(NetworkShape.fitting(neighbours, 3))
+    settings = SearchSettings(temperature=7.0, weight=0.7)
+    learned.begin_with(settings)
+    weights, probabilities = learned.combine(inputs, SearchSettings(weight=1.0))
+    expected = COMBINERS.get("fixed")().combine(inputs, settings)
+    torch.testing.assert_close(weights, torch.full((6,), 0.7))
+    torch.testing.assert_close(probabilities, expected.probabilities)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_saved_is_loaded(name, keys, tmp_path):
     combiner = made(name, keys)

@@ -10,9 +10,17 @@ from tiny_models import make_model
 
 from knn_seq.datastore import Datastore
 from knn_seq.decoding import KnnDecoder
-from knn_seq.likelihood import calibrate, predictions
-from knn_seq.likelihood.calibrate import FEWEST_TOKENS, SAMPLED_SHARE, held_out, sample_size
-from knn_seq.models import TokenPair
+from knn_seq.likelihood import Reference, calibrate, predictions
+from knn_seq.likelihood.calibrate import (
+    FEWEST_TOKENS,
+    SAMPLED_SHARE,
+    TEXT_TOKENS,
+    WINDOW_TOKENS,
+    held_out,
+    sample_size,
+    some_of_text,
+)
+from knn_seq.models import Source, TokenPair
 from knn_seq.settings import SearchSettings
 from knn_seq.storage.translation_memory import TranslationMemory
 
@@ -151,3 +159,14 @@ def test_few_sentences_of_a_small_datastore_are_scored():
     references = held_out(decoder, 256)
     assert 20 <= len(references) <= 300 / 8
     assert len({reference.sentence for reference in references}) == len(references)
+
+
+def test_of_a_text_some_tokens_of_some_windows_are_enough():
+    lengths = [WINDOW_TOKENS + 5, 2] * (TEXT_TOKENS // WINDOW_TOKENS)
+    windows = [Reference(Source("", [9]), [7] * length, number) for number, length in enumerate(lengths)]
+    some = some_of_text(windows)
+    assert [len(each.target) for each in some[:3]] == [WINDOW_TOKENS, 2, WINDOW_TOKENS]
+    assert [each.sentence for each in some] == list(range(len(some)))
+    assert len(some) < len(windows)
+    assert TEXT_TOKENS <= sum(len(each.target) for each in some) < TEXT_TOKENS + WINDOW_TOKENS
+    assert some_of_text([]) == []

@@ -79,6 +79,16 @@ def test_it_learns_where_neighbours_are_right_for_every_k(name, store):
         assert log_likelihood(some.held_out, made.combiner, SearchSettings(k=k, weight=1.0)) > alone + 0.5
 
 
+def test_for_a_text_it_begins_as_fixed_and_is_judged_on_what_is_stored(store, monkeypatch):
+    monkeypatch.setattr("knn_seq.train.fit.LEARNING_RATE", 0.0)  # it stays where it begins
+    own, far = examples(store).held_out[0], Part(near_is_right(500, 2), 1.0)
+    far = Part(replace(far.predictions, targets=far.predictions.targets + VOCABULARY), 1.0)  # found by no neighbour
+    text = Examples([Part(near_is_right(4000, 0), 1.0)], [own, far], 0, store, (K,))
+    made = train(text, SearchSettings(), "learned", K)
+    assert made.log_likelihoods["learned"] == pytest.approx(made.log_likelihoods["fixed"], abs=5e-3)  # far is far
+    assert made.log_likelihoods["model"] == pytest.approx(log_likelihood([own], None))
+
+
 @pytest.fixture
 def few_steps(monkeypatch):
     """Training that need not become good."""

@@ -182,7 +182,8 @@ class _Builder:
         stored = with_value(search)
         if self._trains:
             own = self._examples.train[:1]
-            stored |= most_likely(own[0].predictions, COMBINERS.get("fixed")(), "fixed") if own else {}
+            chosen = self._examples.k_choices
+            stored |= most_likely(own[0].predictions, COMBINERS.get("fixed")(), "fixed", chosen) if own else {}
         elif self.settings.calibration_sentences:
             stored |= calibrate(KnnDecoder(self.folder, self.model), search, self.settings.calibration_sentences)
         self.manifest.defaults = cast(StoredSettings, stored)

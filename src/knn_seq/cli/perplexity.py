@@ -87,6 +87,7 @@ def tune_on_text(arguments: argparse.Namespace) -> None:
     from knn_seq.combine import has_own_temperature
     from knn_seq.decoding import store_settings
     from knn_seq.language import read_text, tune_text
+    from knn_seq.language.tune import LARGEST_K
 
     for name in ("dev", "source", "target", "translation_memory"):
         if getattr(arguments, name, None) is not None:
@@ -97,7 +98,7 @@ def tune_on_text(arguments: argparse.Namespace) -> None:
     names = [arguments.combiner] if arguments.combiner else list(dict.fromkeys(["fixed", *trained]))
     settings = [translator.decoder.settings({"combiner": name}) for name in names]
     text = read_text(arguments.text, translator.model, window_of(arguments))
-    tuned = tune_text(translator.decoder, text, settings, arguments.largest_k)
+    tuned = tune_text(translator.decoder, text, settings, arguments.largest_k or LARGEST_K)
     print(f"{'the model alone':<16} perplexity {tuned[0].base_perplexity:.3f}")
     for one in tuned:
         best = one.settings

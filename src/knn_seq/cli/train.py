@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--retriever", default="full", help="whose neighbours it weighs: full (default), subset")
     group.add_argument("--index", metavar="NAME", help="one of the datastore's indexes")
-    group.add_argument("-k", type=int, default=32, help="the most neighbours that it can weigh (default 32)")
+    group.add_argument(
+        "-k", type=int, help="the most neighbours that it can weigh (default 32; of a text, what `fixed` is best with)"
+    )
     group.add_argument(
         "--sentences", type=int, default=768, metavar="N", help="of the datastore, to learn from (default 768)"
     )
@@ -56,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.translator import Translator
 
     for name in ("k", "sentences"):
-        if getattr(arguments, name) < 1:
+        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
             flag = "-k" if name == "k" else f"--{name}"
             raise KnnSeqError(f"{flag} must be at least 1, not {getattr(arguments, name)}.")
     if arguments.text and any(getattr(arguments, name) is not None for name in ("dev", "source", "target")):

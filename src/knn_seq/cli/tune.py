@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("tuning")
     group.add_argument("--metric", default="bleu", help="that decides among the best few: bleu (default), chrf")
     group.add_argument("--confirm", type=int, default=8, metavar="N", help="settings to decode with (default 8)")
-    group.add_argument("--largest-k", type=int, default=64, metavar="K", help="to try (default 64)")
+    group.add_argument("--largest-k", type=int, metavar="K", help="to try (default 64, of a text 512)")
     group.add_argument(
         "--subset-sizes", metavar="N,N,...", help="to try, for subset and memory (default: the one that is set)"
     )
@@ -60,17 +60,18 @@ def run(arguments: argparse.Namespace) -> None:
     from knn_seq.settings import DecodingSettings, SearchSettings
     from knn_seq.storage.atomic import write_json
     from knn_seq.tune import best_tuning, tune_combiners
+    from knn_seq.tune.run import LARGEST_K
     from knn_seq.tune.tuning import verdict
 
     require_writable(arguments.json, arguments.plot)
+    for name in ("confirm", "largest_k"):
+        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
+            raise KnnSeqError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
     if arguments.text:
         from knn_seq.cli.perplexity import tune_on_text
 
         return tune_on_text(arguments)
     dev_set = open_test_set(arguments, "dev")
-    for name in ("confirm", "largest_k"):
-        if getattr(arguments, name) < 1:
-            raise KnnSeqError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(arguments, name)}.")
     if arguments.plot and Path(arguments.plot).suffix not in PLOTS:
         raise KnnSeqError(f"--plot draws {', '.join(PLOTS)} files, not {arguments.plot}.")
     if arguments.plot:
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
         _combiners(arguments, translator),
         metric=metric,
         subset_sizes=sizes,
-        largest_k=arguments.largest_k,
+        largest_k=arguments.largest_k or LARGEST_K,
         confirm=arguments.confirm,
         **chosen(arguments, SearchSettings, DecodingSettings),
     )

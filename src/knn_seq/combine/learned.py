@@ -25,6 +25,7 @@ from knn_seq.combine.trained import (
     one_hidden_layer,
     padded,
 )
+from knn_seq.settings import SearchSettings
 
 ROW_HIDDEN, NEIGHBOUR_HIDDEN = 64, 8
 
@@ -47,6 +48,12 @@ class LearnedCombiner(TrainedCombiner):
 
     def _network(self, shape: NetworkShape) -> LearnedNetwork:
         return LearnedNetwork(shape.k)
+
+    def begin_with(self, fixed: SearchSettings) -> None:
+        """See `TrainedCombiner.begin_with`: λ and τ are those of `fixed` in every row, and no neighbour has a bonus."""
+        share, temperature = fixed.weight, fixed.temperature / (self.shape.scale * USUAL_TEMPERATURE)
+        bias = torch.tensor([share / (1 - share), temperature]).log()
+        self.network.load_state_dict({**self.network.state_dict(), "row.2.bias": bias})
 
     def _forward(self, inputs: CombinerInputs) -> Combination:
         if inputs.neighbours.ids.device.type == "cpu" and not torch.is_grad_enabled():

@@ -22,6 +22,7 @@ from knn_seq.storage.weights import load_weights, save_weights
 FARTHEST = 8.0  # times the usual distance: what is farther, and what is missing, is equally far
 LEAST_LOG_PROB = -12.0  # tokens that the model holds less likely are all equally unlikely
 USUAL_TEMPERATURE = 0.3  # of the usual distance, where training begins
+COMPARED = 64  # values of a row that are compared with each other; more are sorted
 
 Trained = TypeVar("Trained", bound="TrainedCombiner")
 
@@ -88,6 +89,13 @@ class TrainedCombiner(Combiner):
             )
         combiner.attach(store)
         return combiner
+
+    def begin_with(self, fixed: SearchSettings) -> None:
+        """Let training begin where `fixed` is best; most combiners begin where they always do.
+
+        Args:
+            fixed: k, temperature and weight.
+        """
 
     def attach(self, store: Any) -> None:
         """Open what it reads of the entries besides their values; most combiners read nothing.
@@ -228,6 +236,12 @@ def padded(values: Tensor, k: int, missing: float | None = None) -> Tensor:
 def distinct_values(neighbours: Neighbours) -> Tensor:
     """How many different values there are among the first 1, 2 … k neighbours of each row, (rows, k) int64."""
     values = neighbours.values
+    if values.shape[1] > COMPARED:
+        ordered, order = values.sort(dim=1, stable=True)
+        begins = torch.ones_like(ordered, dtype=torch.bool)
+        begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        first = torch.empty_like(begins).scatter_(1, order, begins)
+        return (first & neighbours.found).cumsum(dim=1)
     earlier = torch.ones(values.shape[1], values.shape[1], dtype=torch.bool, device=values.device).tril(-1)
     repeated = ((values.unsqueeze(2) == values.unsqueeze(1)) & earlier).any(dim=2)
     return (~repeated & neighbours.found).cumsum(dim=1)

@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from knn_seq.combine import has_own_temperature
+from knn_seq.combine import Combiner, has_own_temperature
 from knn_seq.decoding import KnnDecoder
 from knn_seq.errors import KnnSeqError
 from knn_seq.language.text import Text
-from knn_seq.likelihood import Grid, log_likelihoods, median_distance, predict, temperatures_for
+from knn_seq.likelihood import Grid, log_likelihoods, median_distance, predict_batches, temperatures_for
+from knn_seq.runtime.progress import Progress
 from knn_seq.settings import SearchSettings
 
-K_CHOICES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+K_CHOICES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+LARGEST_K = 512
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 STEPS_PER_OCTAVE = 3
 
@@ -30,7 +34,7 @@ class TunedText:
 
 
 def tune_text(
-    decoder: KnnDecoder, text: Text, settings: Sequence[SearchSettings], largest_k: int = 64
+    decoder: KnnDecoder, text: Text, settings: Sequence[SearchSettings], largest_k: int = LARGEST_K
 ) -> list[TunedText]:
     """k, temperature and weight under which a text is most likely, for combiners that share one search, best first.
 
@@ -42,24 +46,39 @@ def tune_text(
     """
     opened = [decoder.combiner(each) for each in settings]
     asked = replace(settings[0], k=largest_k, weight=1.0, skip=None, pointers=None)
-    [found] = predict(decoder, text.references, [asked], "search", max(each.best_log_probs for each in opened))
-    if not found.neighbours.found.any():
+    most = max(each.best_log_probs for each in opened)
+    grids: list[Grid] = []
+    totals: list[Tensor] = []  # of log p, (k, temperatures, weights) of each grid
+    base, something = 0.0, False
+    with Progress("search", text.tokens, "token") as progress:
+        for _, [found] in predict_batches(decoder, text.references, [asked], most):
+            if not grids:
+                usual = median_distance(found.neighbours)
+                grids = [_grid(*each, usual, largest_k) for each in zip(settings, opened, strict=True)]
+                totals = [torch.zeros((), dtype=torch.float64)] * len(grids)
+            for place, (combiner, grid) in enumerate(zip(opened, grids, strict=True)):
+                best = found.inputs.best_log_probs[:, : combiner.best_log_probs]
+                each = replace(found, inputs=replace(found.inputs, best_log_probs=best))
+                totals[place] = totals[place] + log_likelihoods(each, combiner, grid)[0] * len(found)
+            base += found.log_probs.double().sum().item()
+            something |= bool(found.neighbours.found.any())
+            progress.update(len(found))
+    if not something:
         raise KnnSeqError("Nothing was found for any token of the text: there is nothing to tune.")
-    base = exp(-found.log_probs.double().mean().item())
     tuned = []
-    for each, combiner in zip(settings, opened, strict=True):
-        own = has_own_temperature(each.combiner)
-        most = min(largest_k, combiner.largest_k or largest_k)
-        grid = Grid(
-            sorted({*(k for k in K_CHOICES if k < most), most}),
-            temperatures_for(each.combiner, median_distance(found.neighbours), STEPS_PER_OCTAVE),
-            (*WEIGHTS, 1.0) if own else WEIGHTS,
+    for own, grid, total in zip(settings, grids, totals, strict=True):
+        k, temperature, weight = map(int, np.unravel_index(int(total.argmax()), tuple(total.shape)))
+        chosen = replace(
+            own, k=grid.k[k], temperature=grid.temperatures[temperature], weight=grid.weights[weight], pointers=None
         )
-        inputs = replace(found.inputs, best_log_probs=found.inputs.best_log_probs[:, : combiner.best_log_probs])
-        [values] = log_likelihoods(replace(found, inputs=inputs), combiner, grid)
-        k, temperature, weight = map(int, np.unravel_index(int(values.argmax()), tuple(values.shape)))
-        best = replace(
-            each, k=grid.k[k], temperature=grid.temperatures[temperature], weight=grid.weights[weight], pointers=None
-        )
-        tuned.append(TunedText(best, exp(-values.max().item()), base))
+        tuned.append(TunedText(chosen, exp(-total.max().item() / text.tokens), exp(-base / text.tokens)))
     return sorted(tuned, key=lambda one: one.perplexity)
+
+
+def _grid(settings: SearchSettings, combiner: Combiner, usual_distance: float, largest_k: int) -> Grid:
+    name, most = settings.combiner, min(largest_k, combiner.largest_k or largest_k)
+    return Grid(
+        sorted({*(k for k in K_CHOICES if k < most), most}),
+        temperatures_for(name, usual_distance, STEPS_PER_OCTAVE),
+        (*WEIGHTS, 1.0) if has_own_temperature(name) else WEIGHTS,
+    )

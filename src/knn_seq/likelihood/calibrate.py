@@ -17,23 +17,27 @@ from knn_seq.combine import Combiner
 from knn_seq.decoding import KnnDecoder
 from knn_seq.likelihood.predictions import Predictions, Reference, predict
 from knn_seq.likelihood.surface import Grid, log_likelihoods, median_distance, temperatures_for
-from knn_seq.models import Source
+from knn_seq.models import Model, Source
 from knn_seq.settings import SearchSettings
 
 K_CHOICES = (4, 8, 16, 32, 64)
+# Where a translation has few tokens to choose from, a text has many, and neighbours that know most of them.
+TEXT_K_CHOICES = (*K_CHOICES, 128, 256, 512)
 WEIGHT_CHOICES = tuple(round(0.05 * step, 2) for step in range(2, 19))
 ENOUGH = 0.005  # a smaller k, which is faster, is taken if it costs less than this log-likelihood per token
 # To score a token takes as long as the keys of three, mostly for the product with the vocabulary.  A 16th of the tokens
 # is a fifth of the keys' time; a thousand tokens choose settings as likely as those of 8,000 to within 0.004 a token.
 SAMPLED_SHARE = 16
 FEWEST_TOKENS = 1024
+# A text's windows are long, and all k neighbours of a token are kept: some tokens of each of some windows are enough.
+WINDOW_TOKENS, TEXT_TOKENS = 128, 8192
 
 
 def calibrate(
     decoder: KnnDecoder,
     settings: SearchSettings,
     sentences: int,
-    k_choices: Sequence[int] = K_CHOICES,
+    k_choices: Sequence[int] | None = None,
     floor: float = 0.0,
 ) -> dict[str, Any]:
     """k, temperature and weight for a retriever and a combiner, and the distances they were measured at.
@@ -43,13 +47,14 @@ def calibrate(
         settings: The retriever and the combiner, and how is searched.
         sentences: How many of those that are searched are held out at most; fewer if there are few, so that this does
             not take longer than computing their keys.
-        k_choices: What k may be, ascending.
+        k_choices: What k may be, ascending; None: what is usual for the model.
         floor: Tokens less likely than this all count as if they were this likely: a search does not write them anyway,
             and to lift them a little costs certainty where neighbours are right.
 
     Returns:
         Fields of `SearchSettings`; none if no token has neighbours.
     """
+    k_choices = k_choices or usual_k(decoder.model)
     references = held_out(decoder, sentences)
     asked = replace(settings, k=max(k_choices), weight=1.0, skip=None, pointers=None)
     made = predict(decoder, references, [asked], label="defaults")
@@ -91,6 +96,11 @@ def most_likely(
     }
 
 
+def usual_k(model: Model) -> Sequence[int]:
+    """The numbers of neighbours that are worth trying with a model, ascending."""
+    return TEXT_K_CHOICES if model.tokenizer.continues_text else K_CHOICES
+
+
 def held_out(decoder: KnnDecoder, sentences: int, seed: int = 0) -> list[Reference]:
     """A random sample of what is searched, of those that the model can read completely."""
     store, model = decoder.store, decoder.model
@@ -101,11 +111,19 @@ def held_out(decoder: KnnDecoder, sentences: int, seed: int = 0) -> list[Referen
     chosen = live[np.random.default_rng(seed).permutation(total)[:sentences]].tolist()
     pairs = store.token_pairs(chosen, model.tokenizer)
     enough = sample_size(np.array([len(pair.target) for pair in pairs], np.int64), total)
-    return [
+    found = [
         Reference(Source(store.texts[number][0], pair.source), pair.target, number)
         for number, pair in zip(chosen[:enough], pairs, strict=False)
         if model.fits(*map(len, pair))
     ]
+    return some_of_text(found) if model.tokenizer.continues_text else found
+
+
+def some_of_text(windows: Sequence[Reference]) -> list[Reference]:
+    """The first tokens of each of the first windows, as many as are enough to choose settings."""
+    cut = [window._replace(target=window.target[:WINDOW_TOKENS]) for window in windows]
+    before = np.cumsum([0, *(len(window.target) for window in cut)])[:-1]
+    return [window for window, tokens in zip(cut, before, strict=True) if tokens < TEXT_TOKENS]
 
 
 def sample_size(lengths: NDArray[np.int64], total: int) -> int:

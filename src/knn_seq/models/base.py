@@ -74,6 +74,7 @@ class PairTokenizer(ABC):
     unknown = UnknownToken()
     prompt: str | None = None  # what a source is written into, with {source} in its place; None: nothing
     end: int | None = None  # a further token that ends an output, if the tokenizer knows one
+    continues_text = False  # whether a source is not translated but continued: the model is a language model
 
     @abstractmethod
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:

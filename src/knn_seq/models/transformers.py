@@ -1,4 +1,4 @@
-"""Models that Transformers loads itself: by hub name or from a local folder."""
+"""Models that Transformers loads itself: by hub name, from a local folder, or from a GGUF file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer, Unkn
 from knn_seq.models.decoder_only import DecoderOnlyModel
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.fingerprint import vocabulary_fingerprint
+from knn_seq.models.gguf import is_gguf, require_gguf_libraries
 from knn_seq.models.prompt import PromptTokenizer, require_source, unknown_token
 from knn_seq.models.weight_files import stored_weights
 from knn_seq.runtime.libraries import require_memory_for_transformers
@@ -35,13 +36,18 @@ class TransformersBackend(ModelBackend):
         import transformers
 
         transformers.utils.logging.disable_progress_bar()  # loading takes a moment; the work behind it has its own bars
+        place, options = name, {}
+        if is_gguf(name):
+            require_gguf_libraries(name)
+            place, file = os.path.split(os.path.abspath(name))
+            options = {"gguf_file": file}
         try:
-            config = transformers.AutoConfig.from_pretrained(name)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+            config = transformers.AutoConfig.from_pretrained(place, **options)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
             auto = (
                 transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
             )
-            network = auto.from_pretrained(name, dtype="auto")
+            network = auto.from_pretrained(place, dtype="auto", **options)
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise _why_not_loaded(name, error) from error
         return wrap_network(network, tokenizer, settings)
@@ -194,10 +200,14 @@ def _language_token(tokenizer: Any, language: str) -> int:
 
 def _why_not_loaded(name: str, error: Exception) -> KnnSeqError:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if is_gguf(name):
+        return DamagedFile(f"{name} does not hold a model that Transformers can load: {reason}")
     if os.path.isdir(name):
         return DamagedFile(f"The folder {name} does not hold a model that Transformers can load: {reason}")
     if os.path.exists(name):
-        return InvalidSetting(f"{name} is a file, not a model: give the folder that holds config.json, or a hub name.")
+        return InvalidSetting(
+            f"{name} is a file, not a model: give the folder that holds config.json, a hub name, or a .gguf file."
+        )
     return NotFound(
         f"There is no model '{name}': it is neither a folder here nor a model that could be had from the hub."
     )

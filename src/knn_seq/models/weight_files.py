@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from knn_seq.models.gguf import is_gguf
+
 # As `from_pretrained` looks for them; a folder may hold the same weights in other forms, too.
 FILES = ("model.safetensors", "model-*-of-*.safetensors", "pytorch_model.bin", "pytorch_model-*-of-*.bin")
 NUMBER_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 4}  # int8 begins as float32
@@ -15,9 +17,11 @@ def stored_weights(name: str, dtype: str) -> int:
     """The bytes of a model's weights in a dtype; 0 if it is not on this machine, or nobody knows.
 
     Args:
-        name: A folder, or a model of the hub.
+        name: A folder, a GGUF file, or a model of the hub.
         dtype: That the model is to run in.
     """
+    if is_gguf(name):  # of a few bits each, of which nobody knows how many before it is read
+        return Path(name).stat().st_size
     folder = Path(name) if Path(name).is_dir() else _downloaded(name)
     if folder is None:
         return 0

@@ -13,7 +13,8 @@ from knn_seq.combine import CombinerInputs
 from knn_seq.decoding import KnnDecoder
 from knn_seq.index import Neighbours
 from knn_seq.index.exact import exact_search
-from knn_seq.likelihood import Predictions, Reference, held_out, predict
+from knn_seq.likelihood import Predictions, Reference, held_out, predict, some_of_text, usual_k
+from knn_seq.likelihood.calibrate import K_CHOICES
 from knn_seq.models import Model, Source
 from knn_seq.models.batching import length_batches
 from knn_seq.settings import DecodingSettings, SearchSettings
@@ -46,11 +47,25 @@ class Examples:
     held_out: list[Part]
     general_sentences: int
     store: DatastoreFolder | TranslationMemory  # what was searched
+    k_choices: Sequence[int] = K_CHOICES  # numbers of neighbours that are usual for the model, ascending
 
     @property
     def usable(self) -> bool:
         """Whether anything was found from which a combiner could learn."""
         return bool(self.train) and bool(self.train[0].predictions.neighbours.found.any())
+
+    @property
+    def of_text(self) -> bool:
+        """Whether a language model read them."""
+        return self.k_choices != K_CHOICES
+
+    @property
+    def judged(self) -> list[Part]:
+        """What says when a combiner is best, and whether it is better than `fixed`.
+
+        Of a text, that is held-out text such as what is stored: there it begins as `fixed`, and must not become worse.
+        """
+        return self.held_out[:1] if self.of_text else self.held_out
 
     @property
     def tokens(self) -> int:
@@ -86,6 +101,8 @@ def dev_examples(
     seed: int,
 ) -> Examples:
     """A dev set in the place of the sentences that are predicted from all others; the rest as in `own_examples`."""
+    if decoder.model.tokenizer.continues_text:
+        references = some_of_text(references)
     stored = held_out(decoder, min(sentences, len(references)), seed)
     return _examples(decoder, settings, references, general, seed, stored)
 
@@ -99,7 +116,7 @@ def _examples(
     stored: Sequence[Reference] | None = None,
 ) -> Examples:
     if not predicted:  # general sentences alone teach only to leave neighbours out
-        return Examples([], [], 0, decoder.store)
+        return Examples([], [], 0, decoder.store, usual_k(decoder.model))
     finding = predicted if stored is None else stored
     every = min(max(len(finding) // FEWEST_STORED, 1), STORED_SHARE)
     finding_themselves = [each._replace(sentence=-1) for each in finding[::every]]
@@ -118,7 +135,7 @@ def _examples(
         for parts in (train, stopping):
             far = [far_queries(part.predictions, decoder.store, metric, seed) for part in parts[:1]]
             parts += [Part(predictions, FAR_WEIGHT) for predictions in far]
-    return Examples(train, stopping, len(other), decoder.store)
+    return Examples(train, stopping, len(other), decoder.store, usual_k(decoder.model))
 
 
 def far_queries(predictions: Predictions, store: DatastoreFolder, metric: str, seed: int) -> Predictions:

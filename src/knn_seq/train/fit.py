@@ -45,7 +45,8 @@ def fit(combiner: TrainedCombiner, examples: Examples, seed: int) -> None:
     steps = math.ceil(len(joined) / size)
     epochs = max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * steps)
-    best, best_state, waited, done = -math.inf, copy.deepcopy(network.state_dict()), 0, 0
+    best, best_state = log_likelihood(examples.judged, combiner), copy.deepcopy(network.state_dict())
+    waited, done = 0, 0
     with torch.enable_grad(), Progress(f"training {type(combiner).__name__}", epochs * steps, "step") as progress:
         for _ in range(epochs):
             network.train().requires_grad_(True)
@@ -66,7 +67,7 @@ def fit(combiner: TrainedCombiner, examples: Examples, seed: int) -> None:
                 progress.update(1)
                 done += 1
             network.eval().requires_grad_(False)
-            likelihood = log_likelihood(examples.held_out, combiner)
+            likelihood = log_likelihood(examples.judged, combiner)
             waited = 0 if likelihood > best else waited + 1
             if not waited:
                 best = likelihood

@@ -12,8 +12,7 @@ from knn_seq.combine import COMBINERS
 from knn_seq.combine.trained import NetworkShape, TrainedCombiner
 from knn_seq.decoding import KnnDecoder
 from knn_seq.errors import InvalidSetting, KnnSeqError
-from knn_seq.likelihood import Reference, most_likely
-from knn_seq.likelihood.calibrate import K_CHOICES
+from knn_seq.likelihood import Reference, most_likely, usual_k
 from knn_seq.settings import SearchSettings, override
 from knn_seq.train.examples import Examples, dev_examples, own_examples
 from knn_seq.train.fit import fit, log_likelihood
@@ -21,7 +20,7 @@ from knn_seq.train.skip import TrainedSkip, train_skip
 
 log = logging.getLogger(__name__)
 
-LARGEST_K = 32  # neighbours that a combiner learns to weigh
+LARGEST_K = 32  # neighbours that a combiner learns to weigh, unless `fixed` wants more of them for a text
 SENTENCES = 768  # of the datastore, that it learns from
 
 
@@ -52,7 +51,7 @@ def examples_for(
     dev: Sequence[Reference] | None = None,
     general: Sequence[str] = (),
     sentences: int = SENTENCES,
-    k: int = LARGEST_K,
+    k: int | None = None,
     seed: int = 0,
 ) -> Examples:
     """One search, from which any number of combiners can be trained.
@@ -63,10 +62,12 @@ def examples_for(
         dev: Sentences with references; None: the searched sentences, each predicted from all others.
         general: Sentences of other domains, which neighbours must not change.
         sentences: How many searched sentences are predicted at most.
-        k: The most neighbours of a token.
+        k: The most neighbours of a token; None: what is usual for the model.
         seed: Of the choice of sentences.
     """
-    asked = replace(settings, k=max(k, *K_CHOICES), weight=1.0, skip=None, pointers=None, combiner="fixed")
+    asked = replace(
+        settings, k=max(k or LARGEST_K, *usual_k(decoder.model)), weight=1.0, skip=None, pointers=None, combiner="fixed"
+    )
     asked = replace(asked, combiner_options={})
     if dev is None:
         return own_examples(decoder, asked, sentences, general, seed)
@@ -74,7 +75,7 @@ def examples_for(
 
 
 def train(
-    examples: Examples, settings: SearchSettings, combiner: str = "learned", k: int = LARGEST_K, seed: int = 0
+    examples: Examples, settings: SearchSettings, combiner: str = "learned", k: int | None = None, seed: int = 0
 ) -> Training:
     """Train a combiner.
 
@@ -82,24 +83,28 @@ def train(
         examples: What it learns from.
         settings: The retriever and the index that found the neighbours.
         combiner: Its name.
-        k: The most neighbours that it can weigh.
+        k: The most neighbours that it can weigh; None: 32 or, for a text, as many as `fixed` is best with.
         seed: Of its first weights and of the order of examples.
     """
     kind = require_trainable(combiner)
     if not examples.usable:
         raise KnnSeqError("Nothing was found for any token: there is nothing to train a combiner with.")
     first = examples.train[0].predictions
+    fixed = most_likely(first, COMBINERS.get("fixed")(), "fixed", examples.k_choices)
+    as_fixed = override(SearchSettings(), fixed)
+    if k is None:
+        k = max(LARGEST_K, as_fixed.k) if examples.of_text else LARGEST_K
     shape = NetworkShape.fitting(first.neighbours.nearest(k), first.inputs.queries.shape[1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = kind(shape)
+    if examples.of_text:
+        made.begin_with(as_fixed)
     made.attach(examples.store)
     start = time.perf_counter()
     fit(made, examples, seed)
     seconds = time.perf_counter() - start
     skip = train_skip(examples, made, seed)
-    fixed = most_likely(first, COMBINERS.get("fixed")(), "fixed")
-    as_fixed = override(SearchSettings(), fixed)
     return Training(
         settings=replace(settings, combiner=combiner, k=k, weight=1.0),
         combiner=made,
@@ -108,9 +113,9 @@ def train(
         seed=seed,
         seconds=seconds,
         log_likelihoods={
-            "model": log_likelihood(examples.held_out, None),
-            "fixed": log_likelihood(examples.held_out, COMBINERS.get("fixed")(), as_fixed),
-            combiner: log_likelihood(examples.held_out, made),
+            "model": log_likelihood(examples.judged, None),
+            "fixed": log_likelihood(examples.judged, COMBINERS.get("fixed")(), as_fixed),
+            combiner: log_likelihood(examples.judged, made),
         },
         skip=skip,
         fixed=fixed,

@@ -136,8 +136,10 @@ def most_probable(predictions: Predictions, combiner: TrainedCombiner) -> Tensor
     weights = combination.row_weights().unsqueeze(1)
     tokens = torch.cat((neighbours.values, predictions.choices.unsqueeze(1)), dim=1)
     log_probs = torch.cat((inputs.value_log_probs, predictions.choice_log_probs.unsqueeze(1)), dim=1)
-    same = tokens.unsqueeze(2) == neighbours.values.unsqueeze(1)  # (tokens, k + 1, k)
-    mass = (same * combination.probabilities.unsqueeze(1)).sum(dim=2)
+    rows = torch.arange(len(tokens)).unsqueeze(1) * (int(tokens.max()) + 1)
+    distinct, numbers = torch.unique(rows + tokens, return_inverse=True)  # a token of one row and of another are two
+    mass = torch.zeros(len(distinct)).index_add_(0, numbers[:, :-1].flatten(), combination.probabilities.flatten())
+    mass = mass[numbers]  # (tokens, k + 1)
     place = interpolate(log_probs, mass, weights).argmax(dim=1, keepdim=True)
     return tokens.gather(1, place).squeeze(1)
 
