@@ -43,7 +43,7 @@ class FusedDecoder(RowDecoder):
             keys, values = both.permute(2, 0, 3, 1, 4)
             memory.append((keys, values))
         first = len(self.cache.lengths)
-        self.cache.enter(memory, mask)
+        self.cache.enter(memory, mask, [len(source) for source in sources])
         new = slice(first, len(self.cache.lengths))
         for token in self.model.prefix[:-1]:
             self._run(torch.full(((new.stop - new.start) * self.rows_each,), token, device=states.device), new)
