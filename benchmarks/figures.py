@@ -1,9 +1,10 @@
 """All figures of README and docs: which script measures which, and where its tables go.
 
     python benchmarks/figures.py                  # all of them: a day
-    python benchmarks/figures.py speed results    # those named
+    python benchmarks/figures.py speed harm       # those named
     python benchmarks/figures.py quick            # the two of the README: a quarter of an hour
     python benchmarks/figures.py --list
+    python benchmarks/figures.py --clear          # take out tables that were measured with other code
 
 A table stands in a marked place of a page, from `<!-- figures: NAME -->` to `<!-- end -->`.  A line below it says at
 which commit, with what code, when, on what machine and with which versions it was measured.  A figure may have several
@@ -27,13 +28,17 @@ from typing import Any, NamedTuple
 from measured_code import ROOT, digest
 
 PLACE = "<!-- figures: {name} -->\n{text}\n<!-- end -->"
+ANY_PLACE = re.compile(r"<!-- figures: (.*?) -->\n(.*?)<!-- end -->", re.DOTALL)
+MEASURED_WITH = re.compile(
+    r"^Measured at commit (?P<commit>.+?)(?: \(code (?P<code>\w+)\))? on \d{4}-\d\d-\d\d: ", re.MULTILINE
+)
 LIBRARIES = {"torch": "torch", "transformers": "transformers", "faiss": "faiss-cpu"}
 MEASURED = ("src", "benchmarks", "pyproject.toml", "constraints.txt", ":(exclude)*.md")  # what figures depend on
 SPEED = tuple(
     f"{part}.py"
     for part in ("key_computation", "decoding_speed", "engines", "small_model", "scale", "resident_memory", "startup")
 )  # parts of bench.py, which imports them by name
-IT_TEXT = "results/it.pt-en.tsv.gz"
+DOMAINS = ("bible", "it", "office-help", "manuals")
 
 
 class Figure(NamedTuple):
@@ -53,27 +58,30 @@ class Figure(NamedTuple):
 FIGURES = {
     "readme-results": Figure("README.md", "demo_quality.py"),
     "readme-speed": Figure("README.md", "demo_speed.py"),
-    "results-bible": Figure("docs/results.md", "results.py", ("--domains", "bible")),
-    "it-packages": Figure("docs/it-packages.md", "it_text.py", ("--output", IT_TEXT)),
-    "results-it": Figure("docs/results.md", "results.py", ("--domains", "it", "--it-text", IT_TEXT)),
+    "it-packages": Figure("docs/it-packages.md", "it_text.py"),
+    "office-help-text": Figure("docs/results.md", "office_help_text.py"),
+    "manuals-text": Figure("docs/results.md", "manuals_text.py"),
+    **{f"results-{name}": Figure("docs/results.md", "results.py", ("--domains", name)) for name in DOMAINS},
+    "finetune": Figure("docs/results.md", "finetune.py"),
+    "curves": Figure("docs/results.md", "curves.py"),
     "speed": Figure("docs/speed.md", "bench.py", ("--again",), SPEED),
     "engines": Figure("docs/speed.md", "engines.py"),
     "precision": Figure("docs/speed.md", "precision.py"),
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
     "spinning-threads": Figure("docs/speed.md", "spinning_threads.py"),
-    "skip": Figure("docs/speed.md", "skip.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
+    "skip": Figure("docs/speed.md", "skip.py", ("--domains", "bible", "it")),
     "pointers": Figure("docs/speed.md", "pointers.py"),
     "language-models": Figure("docs/language-models.md", "language_models.py"),
     "tuning": Figure("docs/tuning.md", "tuning.py"),
     "indexes": Figure("docs/indexes.md", "indexes.py"),
     "sentence-searches": Figure("docs/subset.md", "sentence_searches.py"),
     "subset-engines": Figure("docs/subset.md", "subset_engines.py"),
-    "combiners": Figure("docs/combiners.md", "combiners.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
+    "harm": Figure("docs/combiners.md", "harm.py", ("--domains", *DOMAINS)),
     "combiner-step": Figure("docs/combiners.md", "combiner_step.py"),
     "training-time": Figure("docs/combiners.md", "training_time.py"),
-    "pruning": Figure("docs/pruning.md", "pruning.py", ("--domains", "bible", "it", "--it-text", IT_TEXT)),
+    "pruning": Figure("docs/pruning.md", "pruning.py", ("--domains", "bible", "it")),
     "live": Figure("docs/memory.md", "live.py", also=("live",)),
-    "glossary": Figure("docs/glossary.md", "glossary.py", ("--it-text", IT_TEXT)),
+    "glossary": Figure("docs/glossary.md", "glossary.py"),
     "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py"),
@@ -84,7 +92,8 @@ FIGURES = {
 }
 SETS = {
     "quick": ("readme-results", "readme-speed"),
-    "results": ("results-bible", "it-packages", "results-it"),
+    "texts": ("it-packages", "office-help-text", "manuals-text"),
+    "evidence": (*(f"results-{name}" for name in DOMAINS), "harm", "finetune", "curves", "pruning"),
     "all": tuple(FIGURES),
 }
 
@@ -93,7 +102,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of a figure, or {', '.join(SETS)} (default: all)")
     parser.add_argument("--list", action="store_true", help="tell which there are, and measure nothing")
+    parser.add_argument("--clear", action="store_true", help="take out tables that were measured with other code")
     arguments = parser.parse_args()
+    if arguments.clear:
+        clear_stale()
+        return
     try:
         names = chosen(arguments.names)
     except KeyError as error:
@@ -133,6 +146,32 @@ def write_figures(page: Path | None, tables: Mapping[str, str], conditions: Mapp
         for name, text in texts.items():
             document = replace_place(document, name, text)
         page.write_text(document, encoding="utf-8")
+
+
+def clear_stale() -> None:
+    """Take tables out of their places that were measured with other code than there is."""
+    for page, place, text in places():
+        measured, name = MEASURED_WITH.search(text), figure_of(place)
+        if measured and measured["code"] != FIGURES[name].code:
+            path = ROOT / page
+            document = replace_place(path.read_text(encoding="utf-8"), place, unmeasured(name))
+            path.write_text(document, encoding="utf-8")
+            print(f"{page}: {place}")
+
+
+def places() -> list[tuple[str, str, str]]:
+    """The marked places of all pages: page, name and text."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        (str(page.relative_to(ROOT)), name, text.strip())
+        for page in pages
+        for name, text in ANY_PLACE.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+def unmeasured(name: str) -> str:
+    """What stands in the places of a figure that was not measured."""
+    return f"Run `make figures ONLY={name}` to fill this in."
 
 
 def figure_of(place: str) -> str:
@@ -181,6 +220,12 @@ def commit() -> str:
         return f"{head}+changes" if _git("status", "--porcelain", "--", *MEASURED) else head
     except (OSError, subprocess.CalledProcessError):
         return f"of version {version('knn-seq')}"
+
+
+def code_version() -> str:
+    """The last commit that changed what figures depend on, so that a commit of pages alone keeps what was measured."""
+    last = _git("log", "-1", "--format=%h", "--", *MEASURED)
+    return f"{last}+changes" if _git("status", "--porcelain", "--", *MEASURED) else last
 
 
 def processor() -> str:

@@ -1,6 +1,6 @@
 """The figures of docs/glossary.md: are terms in the output, and what do they do to it and cost?  Greedy.
 
-    python benchmarks/glossary.py --it-text results/it.pt-en.tsv.gz --into docs/glossary.md
+    python benchmarks/glossary.py --into docs/glossary.md
 
 For each domain a glossary is drawn from the references of its test set: words of the source, rare ones, whose
 translation is the same in all of them.  The model alone and with neighbours translate the test set without the
@@ -13,30 +13,23 @@ from knn_seq.runtime.environment import limit_spinning
 
 limit_spinning()  # before torch is imported
 
-import argparse
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from domains import DEV, SENTENCES, TEST, TestSet, it_pairs
+from domains import SEED, TEST, Domain, ParallelText, domain_arguments, domain_of, firefox_model
 from figures import markdown, measuring_conditions, write_figures
-from results import SEED, text_of
 from rounds import Ratio
 
-from knn_seq import Datastore, Translation, Translator
-from knn_seq.corpus import SentencePair, split_corpus
+from knn_seq import Translation, Translator
 from knn_seq.decoding import term_decoder
-from knn_seq.demo.run import MODEL, write_tsv
 from knn_seq.glossary import Glossary, Term
 from knn_seq.glossary.words import Spelling, words_of
 from knn_seq.metrics.bleu import bleu
-from knn_seq.models import Model, load_model
-from knn_seq.settings import ModelSettings
 
 RARE = 0.01  # of all sentences: a term is in no more
 LEAST_LETTERS, LEAST_SENTENCES = 5, 5  # of a term
@@ -62,19 +55,15 @@ class Measured(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--domains", nargs="+", choices=SENTENCES, default=list(SENTENCES))
-    parser.add_argument("--it-text", type=Path, help="what benchmarks/it_text.py made")
-    parser.add_argument("--folder", type=Path, default=Path("results/glossary"))
+    parser = domain_arguments(__doc__, ("bible", "it"))
     parser.add_argument("--sentences", type=int, default=TEST)
     parser.add_argument("--only-cost", action="store_true", help="measure only what a step costs")
-    parser.add_argument("--into", type=Path, help="a page with a place for the table of each domain, and of the cost")
     arguments = parser.parse_args()
     conditions = measuring_conditions()
-    model = load_model(ModelSettings(MODEL))
+    model = firefox_model()
     costs = []
     for domain in arguments.domains:
-        prepared = Domain.prepared(domain, arguments.it_text, arguments.folder / domain, model, arguments.sentences)
+        prepared = Prepared.of(domain_of(domain, arguments, model), arguments.sentences)
         if not arguments.only_cost:
             write_figures(arguments.into, {f"glossary/{domain}": measured(prepared)}, conditions)
         costs += [[f"{domain}, {name}", step_cost(prepared, options)] for name, options in SYSTEMS.items()]
@@ -82,23 +71,18 @@ def main() -> None:
     write_figures(arguments.into, {"glossary/cost": markdown(head, costs)}, conditions)
 
 
-class Domain(NamedTuple):
+class Prepared(NamedTuple):
     """A test set with its glossary, and what translates it."""
 
-    test: TestSet
+    test: ParallelText
     glossary: Glossary
     translator: Translator
 
     @classmethod
-    def prepared(cls, domain: str, it_text: Path, folder: Path, model: Model, sentences: int) -> Domain:
-        """The datastore is built, or found from an earlier run."""
-        pairs = it_pairs(it_text, of_games=False) if domain == "it" else text_of(domain, it_text)[0]
-        train, _, every = split_corpus(pairs, (DEV, TEST), SEED)
-        train = train[: SENTENCES[domain]]
-        write_tsv(folder / "train.tsv", train)
-        store = Datastore.build(folder / "store", model, folder / "train.tsv")
-        test = every[:sentences]
-        return cls(TestSet.of(domain, test), drawn(train, test), Translator(store, model, beam_size=1))
+    def of(cls, domain: Domain, sentences: int) -> Prepared:
+        """With some sentences of the test set of a domain."""
+        test = domain.test.first(sentences)
+        return cls(test, drawn(ParallelText.of("train", domain.train), test), domain.translator)
 
     def terms(self) -> list[int]:
         """How many terms each sentence has."""
@@ -106,7 +90,7 @@ class Domain(NamedTuple):
         return [len(finder.find(source)) for source in self.test.sources]
 
 
-def measured(domain: Domain) -> str:
+def measured(domain: Prepared) -> str:
     """The table of a domain."""
     test, glossary, translator = domain
     wrong, counts = exchanged(glossary), domain.terms()
@@ -145,7 +129,7 @@ def run(translator: Translator, sources: list[str], glossary: Glossary, options:
     return Measured(outputs, time.process_time() - start)
 
 
-def step_cost(domain: Domain, options: dict[str, Any]) -> str:
+def step_cost(domain: Prepared, options: dict[str, Any]) -> str:
     """CPU time of a step of sentences with terms over that without a glossary, in turns; none is decoded again."""
     some = [source for source, count in zip(domain.test.sources, domain.terms(), strict=True) if count][:TIMED]
     passes, term_decoder.PASSES = term_decoder.PASSES, 0
@@ -172,13 +156,13 @@ def counted_steps(translator: Translator) -> Iterator[list[int]]:
     handle.remove()
 
 
-def drawn(train: Sequence[SentencePair], test: Sequence[SentencePair]) -> Glossary:
+def drawn(train: ParallelText, test: ParallelText) -> Glossary:
     """The terms of a test set: rare words with one translation, which all of its references have."""
     portuguese, english = Spelling("pt"), Spelling("en")
 
-    def sides(pairs: Iterable[SentencePair]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-        for pair in pairs:
-            yield stems(pair.source, portuguese), stems(pair.target, english)
+    def sides(text: ParallelText) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+        for source, target in zip(text.sources, text.references, strict=True):
+            yield stems(source, portuguese), stems(target, english)
 
     everything = [*sides(train), *sides(test)]
     counts = [Counter(stem for pair in everything for stem in pair[side]) for side in range(2)]

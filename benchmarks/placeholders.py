@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from debian_text import download
 from figures import markdown, write_figures
-from it_text import END_OF_CONTEXT, catalogs, download
+from it_text import END_OF_CONTEXT, catalogs
 
 from knn_seq import Translator
 from knn_seq.demo.run import MODEL

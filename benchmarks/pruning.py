@@ -2,7 +2,7 @@
 
 The settings and the combiner are those that the build and the pruning made by themselves.  Greedy, as Firefox decodes.
 
-    python benchmarks/pruning.py --domains bible it --it-text results/it.pt-en.tsv.gz --into docs/pruning.md
+    python benchmarks/pruning.py --domains bible it --into docs/pruning.md
 """
 
 from __future__ import annotations
@@ -11,57 +11,52 @@ from knn_seq.runtime.environment import limit_spinning
 
 limit_spinning()  # before torch is imported
 
-import argparse
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from demo_quality import METRIC_NAMES
-from domains import Domain, TestSet, domain_arguments, domain_of
+from domains import Domain, ParallelText, domain_arguments, domain_of, firefox_model
 from figures import markdown, measuring_conditions, write_figures
 
 from knn_seq import Datastore, Translator
-from knn_seq.demo.run import MODEL
 from knn_seq.metrics import METRICS
-from knn_seq.models import Model, load_model
+from knn_seq.models import Model
 from knn_seq.prune import PRUNING_METHODS
 from knn_seq.runtime.sizes import format_bytes
-from knn_seq.settings import ModelSettings
 
-SHARES = (0.6, 0.4)
+SHARES = (0.6,)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    domain_arguments(parser)
+    parser = domain_arguments(__doc__)
     parser.add_argument("--keep", type=float, nargs="+", default=SHARES, help="shares of the entries that stay")
     parser.add_argument("--methods", nargs="+", choices=PRUNING_METHODS.names(), default=PRUNING_METHODS.names())
     arguments = parser.parse_args()
-    model = load_model(ModelSettings(MODEL))
+    model = firefox_model()
     for name in arguments.domains:
         conditions = measuring_conditions()
-        text = measured(domain_of(name, arguments, model), model, arguments.methods, arguments.keep)
+        text = measured(domain_of(name, arguments, model), arguments.methods, arguments.keep)
         write_figures(arguments.into, {f"pruning/{name}": text}, conditions)
 
 
-def measured(domain: Domain, model: Model, methods: Sequence[str], shares: Sequence[float]) -> str:
+def measured(domain: Domain, methods: Sequence[str], shares: Sequence[float]) -> str:
     """The table of a domain."""
     store = domain.store
     stores, seconds = {"all entries": store}, {"all entries": ""}
     for keep in shares:
         for method in methods:
-            name, start = f"`{method}`, {keep:g}", time.process_time()
-            stores[name] = store.prune(store.path.with_name(f"{method}-{keep:g}"), method, keep, model=model)
-            seconds[name] = f"{time.process_time() - start:.0f} s"
+            name = f"`{method}`, {keep:g}"
+            stores[name] = domain.pruned(method, keep)
+            seconds[name] = f"{domain.kept.figures['cpu_seconds'][f'pruned by {method} to {keep:g}']:.0f} s"
     title = (
         f"{domain.name}: {store.manifest.counts.sentences:,} sentence pairs, {len(store):,} entries, "
         f"{len(domain.test.sources):,} test sentences, greedy, full search; each with the combiner that was trained on "
         "itself."
     )
-    return f"{title}\n\n{table(stores, seconds, model, domain.test)}"
+    return f"{title}\n\n{table(stores, seconds, domain.model, domain.test)}"
 
 
-def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, test: TestSet) -> str:
+def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, test: ParallelText) -> str:
     """Scores, sizes, and the processor's time that pruning took."""
     sources, references = test.sources, test.references
     first = next(iter(stores.values()))

@@ -11,28 +11,21 @@ from rounds import ratios
 from knn_seq.evaluate.comparison import shown_p_value
 from knn_seq.runtime.sizes import format_bytes
 
-STEPS = {
-    "store_text": "text and tokens",
-    "store_keys": "keys",
-    "store_index": "index",
-    "examples_for": "search for training",
-    "train": "combiner",
-}
-
 
 def section(figures: dict[str, Any]) -> str:
     """What the page says of a domain."""
-    store, pairs, run = figures["store"], figures["sentence_pairs"], figures["run"]
-    indexes = ", ".join(f"{name} `{recipe}`" for name, recipe in store["indexes"].items())
+    store = figures["store"]
+    sentences = store["sentences"]
     signatures = [
         f"- {label}: `{next(iter(scores.values()))['signature']}`" for label, scores in figures["scores"].items()
     ]
     parts = [
-        f"{pairs['train']:,} sentence pairs in the datastore, {store['entries']:,} entries of dimension "
-        f"{store['dimension']}; {pairs['dev']:,} pairs to tune with, {pairs['test']:,} to test with; beam size "
-        f"{run['beam_size']}, batches of 32 sentences.",
+        f"{sentences['train']:,} sentence pairs in the datastore, {store['entries']:,} entries of dimension "
+        f"{store['dimension']}; {sentences['dev']:,} pairs to tune with, {sentences['test']:,} to test with; "
+        f"{store['near_duplicates']:,} near-duplicates of stored sentences left out of these.",
         *(markdown(head, rows) for head, *rows in (quality(figures), tuned(figures), parts_of(figures))),
-        f"Indexes: {indexes}; subsets: `{store['subset']['sentence_search']}`, codes `{store['subset']['codes']}`.",
+        f"Our index: `{store['recipe']}`; subsets: `{store['subset']['sentence_search']}`, codes "
+        f"`{store['subset']['codes']}`.",
         "\n".join(signatures),
     ]
     return "\n\n".join(parts)
@@ -40,29 +33,18 @@ def section(figures: dict[str, Any]) -> str:
 
 def quality(figures: dict[str, Any]) -> list[list[str]]:
     """Scores with their significance, and speed."""
-    labels = list(figures["scores"])
-    of_base = ratios(figures["tokens_per_second"])
-    rows = [["system", *labels, "tokens/s", "of base", "model / search / combination", "changed tokens"]]
-    for name, system in figures["systems"].items():
-        speed = statistics.median(figures["tokens_per_second"][name])
-        shares = " / ".join(f"{system['shares'][part]:.0%}" for part in ("model", "search", "combination"))
+    labels, speeds = list(figures["scores"]), figures["speeds"]
+    of_base = ratios(speeds)
+    rows = [["system", *labels, "tokens/s", "of base"]]
+    for place, (name, its) in enumerate(speeds.items()):
         scores = [score_cell(figures["scores"][label], name) for label in labels]
-        rows.append(
-            [
-                name,
-                *scores,
-                f"{speed:,.0f}",
-                "" if name == "base" else str(of_base[name]),
-                shares,
-                f"{system['changed']:.1%}",
-            ]
-        )
+        rows.append([name, *scores, f"{statistics.median(its):,.0f}", str(of_base[name]) if place else ""])
     return rows
 
 
 def score_cell(scores: dict[str, dict[str, Any]], name: str) -> str:
-    """A score, its difference to base, and how likely chance alone makes one like it."""
-    base, own = scores["base"], scores[name]
+    """A score, its difference to the first, and how likely chance alone makes one like it."""
+    base, own = next(iter(scores.values())), scores[name]
     digits = 2 if max(score["value"] for score in scores.values()) > 2 else 4
     text = f"{own['value']:.{digits}f}"
     if own["p_value"] is None:
@@ -72,25 +54,20 @@ def score_cell(scores: dict[str, dict[str, Any]], name: str) -> str:
 
 
 def tuned(figures: dict[str, Any]) -> list[list[str]]:
-    """What tuning chose, and how long it took."""
-    rows = [["tuned", "k", "temperature", "weight", "combiner", "tuning, s"]]
-    for name, chosen in figures["tuned"].items():
-        numbers = [f"{chosen[setting]:g}" for setting in ("k", "temperature", "weight")]
-        rows.append([name, *numbers, chosen["combiner"], seconds_cell(figures, f"tune {name}")])
+    """What tuning chose."""
+    rows = [["`fixed`, tuned for", "k", "temperature", "weight"]]
+    for index, chosen in figures["made"]["tuned"].items():
+        name = "our index" if index == "default" else f"the {index}'s index"
+        rows.append([name, *(f"{chosen[setting]:g}" for setting in ("k", "temperature", "weight"))])
     return rows
 
 
 def parts_of(figures: dict[str, Any]) -> list[list[str]]:
     """What there is on disk, and how long it took to make."""
-    store = figures["store"]
-    rows = [["part", "seconds to make", "size", "bytes an entry"]]
-    for part in (*STEPS.values(), "the paper's index", "subsets", "memory"):
+    store, made = figures["store"], figures["made"]
+    rows = [["part", "seconds", "CPU-seconds", "size", "bytes an entry"]]
+    for part, seconds in made["seconds"].items():
         size = store["bytes"].get(part)
         cells = ["", ""] if size is None else [format_bytes(size), f"{size / store['entries']:.1f}"]
-        rows.append([part, seconds_cell(figures, part), *cells])
+        rows.append([part, f"{seconds:.1f}", f"{made['cpu_seconds'][part]:.1f}", *cells])
     return rows
-
-
-def seconds_cell(figures: dict[str, Any], name: str) -> str:
-    seconds = figures["seconds"].get(name)
-    return "" if seconds is None else f"{seconds:.1f}"

@@ -1,6 +1,6 @@
 """What `--skip learned` saves and costs, with the settings of the build.  Greedy.
 
-    python benchmarks/skip.py --domains bible it --it-text results/it.pt-en.tsv.gz --into docs/speed.md
+    python benchmarks/skip.py --domains bible it --into docs/speed.md
 
 Stored sentences are sources of the datastore: how many come out exactly as a stored target.
 """
@@ -11,19 +11,15 @@ from knn_seq.runtime.environment import limit_spinning
 
 limit_spinning()  # before torch is imported
 
-import argparse
 import time
 from typing import Any
 
-from domains import Domain, domain_arguments, domain_of
+from domains import Domain, domain_arguments, domain_of, firefox_model
 from figures import markdown, measuring_conditions, write_figures
 
 from knn_seq import Translator
-from knn_seq.demo.run import MODEL
 from knn_seq.evaluate.stored_targets import reproduced, stored_sample, stored_targets
 from knn_seq.metrics.bleu import bleu
-from knn_seq.models import Model, load_model
-from knn_seq.settings import ModelSettings
 
 STORED = 30
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -34,19 +30,16 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    domain_arguments(parser)
-    arguments = parser.parse_args()
-    model = load_model(ModelSettings(MODEL))
+    arguments = domain_arguments(__doc__).parse_args()
+    model = firefox_model()
     for name in arguments.domains:
         conditions = measuring_conditions()
-        write_figures(arguments.into, {f"skip/{name}": measured(domain_of(name, arguments, model), model)}, conditions)
+        write_figures(arguments.into, {f"skip/{name}": measured(domain_of(name, arguments, model))}, conditions)
 
 
-def measured(domain: Domain, model: Model) -> str:
+def measured(domain: Domain) -> str:
     """The table of a domain."""
-    store, test = domain.store, domain.test
-    translator = Translator(store, model, beam_size=1)
+    store, test, translator = domain.store, domain.test, domain.translator
     counted = SearchCounter(translator)
     stored = stored_targets(store.texts, stored_sample(store.texts, STORED))
     translator.translate(test.sources[:4])  # what is opened at the first use is not to count

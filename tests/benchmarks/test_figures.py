@@ -4,9 +4,11 @@ import ast
 import re
 
 import bench
+import figures
 import pytest
 from figures import (
     FIGURES,
+    MEASURED_WITH,
     SETS,
     SPEED,
     chosen,
@@ -14,7 +16,9 @@ from figures import (
     figure_of,
     markdown,
     measuring_conditions,
+    places,
     replace_place,
+    unmeasured,
     write_figures,
 )
 from measured_code import ROOT, canonical, measured_files
@@ -28,22 +32,6 @@ CONDITIONS = {
     "versions": {"torch": "2"},
 }
 PAGE = "before\n<!-- figures: a -->\nold\n<!-- end -->\nbetween\n<!-- figures: ab -->\nother\n<!-- end -->\nafter\n"
-
-
-MEASURED = re.compile(
-    r"^Measured at commit (?P<commit>.+?)(?: \(code (?P<code>\w+)\))? on \d{4}-\d\d-\d\d: ", re.MULTILINE
-)
-
-
-def places():
-    """The marked places of all pages: page, name and text."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    pattern = re.compile(r"<!-- figures: (.*?) -->\n(.*?)<!-- end -->", re.DOTALL)
-    return [
-        (str(page.relative_to(ROOT)), name, text.strip())
-        for page in pages
-        for name, text in pattern.findall(page.read_text(encoding="utf-8"))
-    ]
 
 
 def test_only_the_named_place_is_replaced():
@@ -104,29 +92,29 @@ def test_every_figure_has_a_script_and_a_place_on_its_page():
 def test_every_table_was_measured_with_the_code_that_is_here(page, place, text):
     figure = FIGURES[name := figure_of(place)]
     assert figure.page == page
-    [*measured] = MEASURED.finditer(text)
+    [*measured] = MEASURED_WITH.finditer(text)
     command = f"make figures ONLY={name}"
     if not measured:
-        assert text == f"Run `{command}` to fill this in."
+        assert text == unmeasured(name)
         pytest.skip(f"{place} of {page} is not measured: {command}")
     assert len(measured) == 1
     assert "+changes" not in measured[0]["commit"], f"commit the code, then {command}"
-    assert measured[0]["code"] == figure.code, f"what it measures has changed since: {command}"
+    assert measured[0]["code"] == figure.code, f"what it measures has changed since: {command}, or clear it"
 
 
 def test_the_code_of_a_figure_is_what_its_scripts_import_and_not_more():
-    files = {str(path.relative_to(ROOT)) for path in measured_files(("combiners.py",))}
+    files = {str(path.relative_to(ROOT)) for path in measured_files(("harm.py",))}
     scripts = {
-        "benchmarks/combiners.py",
+        "benchmarks/harm.py",
         "benchmarks/domains.py",
-        "benchmarks/rounds.py",
+        "benchmarks/near_duplicates.py",
         "benchmarks/general.pt-en.tsv",
     }
     chosen_by_name = {f"src/knn_seq/{name}.py" for name in ("combine/learned", "index/torch", "retrieve/memory")}
     assert scripts | chosen_by_name | {"src/knn_seq/translator.py", "src/knn_seq/train/general.pt.txt"} <= files
     assert "benchmarks/figures.py" not in files
     assert not any(path.startswith(f"src/knn_seq/{name}/") for path in files for name in ("cli", "documents", "serve"))
-    assert measured_files(("combiners.py", "live")) - measured_files(("combiners.py",)) >= {
+    assert measured_files(("harm.py", "live")) - measured_files(("harm.py",)) >= {
         ROOT / "src" / "knn_seq" / "live" / "add.py"
     }
 
@@ -142,3 +130,18 @@ def test_only_what_code_does_counts():
     for other in ("x: str", 'f"{x:<{a.b}}"', "import b"):
         changed = code.replace({"x: str": "x: int", "import b": "import a"}.get(other, 'f"{x:>{a.b}}"'), other)
         assert canonical(ast.parse(changed)) != canonical(ast.parse(code))
+
+
+def test_stale_tables_are_taken_out(tmp_path, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "README.md"
+    current, stale = (
+        conditions_line({**CONDITIONS, "code": {"quick": code}}, "quick")
+        for code in (FIGURES["readme-speed"].code, "0" * 8)
+    )
+    page.write_text(PAGE.replace(": a ", ": readme-results ").replace(": ab ", ": readme-speed "))
+    for place, line in (("readme-results", stale), ("readme-speed", current)):
+        page.write_text(replace_place(page.read_text(), place, f"| 1 |\n\n{line}"))
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    figures.clear_stale()
+    assert [text for _, _, text in places()] == [unmeasured("readme-results"), f"| 1 |\n\n{current}"]

@@ -7,7 +7,8 @@ import struct
 import subprocess
 
 import pytest
-from it_text import PACKAGES, Phrase, catalogs, cleaned, package_list, phrases_of, unique
+from debian_text import Phrase, unique
+from it_text import PACKAGES, catalogs, cleaned, package_list, phrases_of
 
 
 def catalog_bytes(messages):
