@@ -10,7 +10,7 @@ FAIRSEQ := .venv-fairseq/bin
 COMET := .venv-comet/bin
 LOWEST := .venv-lowest/bin
 # What these tests need is installed with the package, or with `make test-lowest`.
-LOWEST_TESTS := tests/combine tests/subset tests/retrieve tests/quantize tests/storage tests/corpus tests/models/test_fused.py \
+LOWEST_TESTS := tests/combine tests/subset tests/retrieve tests/storage tests/corpus tests/models/test_fused.py \
 	tests/models/test_search.py tests/models/test_transformers_backend.py tests/models/test_firefox_model.py \
 	tests/index/test_faiss_index.py tests/sentences/test_lexical_search.py tests/metrics/test_bleu_chrf.py tests/test_translator.py
 
