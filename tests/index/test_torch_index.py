@@ -205,3 +205,15 @@ def test_a_device_is_described_by_its_name():
 def test_unknown_settings_are_named(settings, sentence):
     with pytest.raises(KnnSeqError, match=sentence):
         TorchIndex(DIMENSION, **settings)
+
+
+def test_entries_are_gathered_without_waiting_as_they_are_with(monkeypatch):
+    monkeypatch.setattr(torch_index, "BLOCK", 16)
+    index = TorchIndex(DIMENSION, device="cpu")
+    for keys in np.split(vectors(50, seed=3), [11, 30]):
+        index.add(keys)
+    assert len(index._blocks) > 1
+    rows = torch.randint(50, (200,), generator=torch.Generator().manual_seed(0))
+    expected = [index._gather(part, rows) for part in range(3)]
+    index.device = torch.device("meta")  # any but a CPU
+    assert all(torch.equal(index._gather(part, rows), found) for part, found in enumerate(expected))

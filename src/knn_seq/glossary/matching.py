@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from knn_seq.glossary.words import MODES, Spelling, Word, words_of
 
 Owner = TypeVar("Owner", bound=Hashable)
 
 
-class Match(NamedTuple, Generic[Owner]):
+@dataclass(frozen=True)
+class Match(Generic[Owner]):  # a generic NamedTuple needs Python 3.11
     """A place in a text that has one of the patterns."""
 
     start: int  # character

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from knn_seq.glossary.matching import Match, Patterns, without_overlaps
@@ -141,7 +141,7 @@ class TermCheck:
             if owner is not None and not never and taken.isdisjoint(places):
                 needed[owner] -= 1
                 taken.update(places)
-                assigned.append(match._replace(owners=(owner,)))
+                assigned.append(replace(match, owners=(owner,)))
         return assigned
 
 

@@ -190,8 +190,16 @@ class TorchIndex(SearchIndex):
     def _gather(self, part: int, rows: Tensor) -> Tensor:
         """A part of the entries in the given rows, (n,) to (n, ...)."""
         like = self._blocks[0][part]
+        if len(self._blocks) == 1:
+            return like[rows]
         result = like.new_empty(len(rows), *like.shape[1:])
         for first, block in self._numbered():
+            if self.device.type != "cpu":  # to know which rows are here would mean to wait for the device
+                places = rows - first
+                inside = (places >= 0) & (places < len(block.ids))
+                found = block[part][places.clamp(0, len(block.ids) - 1)]
+                result = torch.where(inside.view(-1, *[1] * (like.dim() - 1)), found, result)
+                continue
             here = ((rows >= first) & (rows < first + len(block.ids))).nonzero().squeeze(1)
             result[here] = block[part][rows[here] - first]
         return result

@@ -32,12 +32,13 @@ class BeamCache:
         self.lengths: list[int] = []  # steps of each sentence
         self.source_lengths: list[int] = []
 
-    def enter(self, memory: Sequence[tuple[Tensor, Tensor]], mask: Tensor) -> None:
+    def enter(self, memory: Sequence[tuple[Tensor, Tensor]], mask: Tensor, lengths: Sequence[int]) -> None:
         """Add sentences.
 
         Args:
             memory: Keys and values of the source for each layer, (new, heads, source length, size) each.
             mask: 1 for a source token, 0 for padding, (new, source length).
+            lengths: Tokens of each source, which the host need not ask a GPU for.
         """
         first, new, length = len(self.lengths), len(mask), mask.shape[1]
         self._grow(first + new, self.steps, max([length, *self.source_lengths]))
@@ -50,7 +51,7 @@ class BeamCache:
         self.source_mask[place, 0, 0, :length] = torch.where(mask == 0, hidden, 0.0).to(self.own.dtype)
         self.ancestors[place] = -1
         self.lengths += [0] * new
-        self.source_lengths += mask.sum(dim=1).tolist()
+        self.source_lengths += lengths
 
     @property
     def steps(self) -> int:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from knn_seq.models.batching import spans
 from knn_seq.models.fused.cache import BeamCache
 from knn_seq.models.fused.network import FusedLayer, FusedNetwork
 from knn_seq.models.linear import Linear
@@ -43,7 +44,9 @@ class FusedDecoder(RowDecoder):
     def enter(self, sources: Sequence[Sequence[int]]) -> None:
         """See `RowDecoder.enter`."""
         states, mask = self.model.decoding_state(sources)
-        kept = mask.flatten().nonzero().squeeze(1)  # no padding
+        lengths = [len(source) for source in sources]
+        row, place = spans([0] * len(lengths), lengths, states.device)
+        kept = row * mask.shape[1] + place  # no padding
         rows = states.flatten(0, 1)[kept]
         memory = []
         for layer in self.network.layers:
@@ -54,7 +57,7 @@ class FusedDecoder(RowDecoder):
             self._limits.enter(sources)
             self._project = self.network.project.limited(self._limits.columns.vocabulary)
         first = len(self.cache.lengths)
-        self.cache.enter(memory, mask)
+        self.cache.enter(memory, mask, lengths)
         new = slice(first, len(self.cache.lengths))
         for token in self.model.prefix[:-1]:
             self._run(torch.full(((new.stop - new.start) * self.rows_each,), token, device=states.device), new)
