@@ -33,10 +33,10 @@ from knn_seq.metrics.bleu import bleu
 
 SENTENCES, QUICK_SENTENCES, TIMED = 250, 8, 96  # of the test set
 SHARES = (0.01, 0.03, 0.1, 0.3)  # of the datastore's sentences; all of them are there
-KS = (1, 2, 4, 8, 16, 32)
-SUBSETS = (8, 32, 128, 512, 2048)
-KEPT, METHOD = (0.2, 0.4, 0.6), "known"  # of the entries
-PROBED = (1, 2, 4, 8, 16, 32, 64)
+KS = (1, 4, 8, 16, 32)
+SUBSETS = (8, 32, 128, 512)
+KEPT, METHOD = (0.3, 0.6), "known"  # of the entries
+PROBED = (1, 2, 4, 8, 32)
 QUERIES = 256  # recall is measured with
 QUICK = {"SHARES": (0.3,), "KS": (1, 8), "SUBSETS": (8, 32), "KEPT": (0.6,), "PROBED": (1, 8)}
 

@@ -172,8 +172,11 @@ def commit() -> str:
 
 def code_version() -> str:
     """The last commit that changed what figures depend on, so that a commit of pages alone keeps what was measured."""
-    last = _git("log", "-1", "--format=%h", "--", *MEASURED)
-    return f"{last}+changes" if _git("status", "--porcelain", "--", *MEASURED) else last
+    try:
+        last = _git("log", "-1", "--format=%h", "--", *MEASURED)
+        return f"{last}+changes" if _git("status", "--porcelain", "--", *MEASURED) else last
+    except (OSError, subprocess.CalledProcessError):
+        return str(version("knn-seq"))
 
 
 def processor() -> str:

@@ -57,7 +57,7 @@ MINUTES, QUICK_MINUTES = 8.0, 0.1  # of the processor
 LEARNING_RATE, WARM_UP, WEIGHT_DECAY, SMOOTHING, LARGEST_GRADIENT = 2e-4, 20, 0.01, 0.1, 1.0
 BATCH_TOKENS, ACCUMULATED = 512, 4  # an update sees batches of different lengths, 2,048 tokens
 DEV_EVERY, PATIENCE = 20, 4  # updates; so many times without a lower loss on dev
-FIRST_CHECKPOINT = 15.0  # seconds; each is twice as late as the last
+FIRST_CHECKPOINT = 30.0  # seconds; each is twice as late as the last
 
 
 def main() -> None:
