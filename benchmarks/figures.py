@@ -4,10 +4,11 @@
     python benchmarks/figures.py speed harm       # those named
     python benchmarks/figures.py quick            # the two of the README: a quarter of an hour
     python benchmarks/figures.py --list
+    python benchmarks/figures.py --clear          # take out tables that were measured with other code
 
 A table stands in a marked place of a page, from `<!-- figures: NAME -->` to `<!-- end -->`.  A line below it says at
-which commit, when, on what machine and with which versions it was measured.  A figure may have several places:
-"scale/constants", "scale/sizes".
+which commit, with what code, when, on what machine and with which versions it was measured.  A figure may have several
+places: "scale/constants", "scale/sizes".  Tests refuse a table that was measured with other code than there is.
 """
 
 from __future__ import annotations
@@ -24,10 +25,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+from measured_code import ROOT, digest
+
 PLACE = "<!-- figures: {name} -->\n{text}\n<!-- end -->"
+ANY_PLACE = re.compile(r"<!-- figures: (.*?) -->\n(.*?)<!-- end -->", re.DOTALL)
+MEASURED_WITH = re.compile(
+    r"^Measured at commit (?P<commit>.+?)(?: \(code (?P<code>\w+)\))? on \d{4}-\d\d-\d\d: ", re.MULTILINE
+)
 LIBRARIES = {"torch": "torch", "transformers": "transformers", "faiss": "faiss-cpu"}
-MEASURED = ("src", "benchmarks", "pyproject.toml", "constraints.txt")  # what figures depend on
+MEASURED = ("src", "benchmarks", "pyproject.toml", "constraints.txt", ":(exclude)*.md")  # what figures depend on
+SPEED = tuple(
+    f"{part}.py"
+    for part in ("key_computation", "decoding_speed", "engines", "small_model", "scale", "resident_memory", "startup")
+)  # parts of bench.py, which imports them by name
 DOMAINS = ("bible", "it", "office-help", "manuals")
 
 
@@ -37,6 +47,12 @@ class Figure(NamedTuple):
     page: str
     script: str
     arguments: Sequence[str] = ()
+    also: Sequence[str] = ()  # measured, too: scripts that it starts, packages that only knn_seq imports
+
+    @property
+    def code(self) -> str:
+        """A digest of what it measures."""
+        return digest((self.script, *self.also))
 
 
 FIGURES = {
@@ -48,7 +64,7 @@ FIGURES = {
     **{f"results-{name}": Figure("docs/results.md", "results.py", ("--domains", name)) for name in DOMAINS},
     "finetune": Figure("docs/results.md", "finetune.py"),
     "curves": Figure("docs/results.md", "curves.py"),
-    "speed": Figure("docs/speed.md", "bench.py", ("--again",)),
+    "speed": Figure("docs/speed.md", "bench.py", ("--again",), SPEED),
     "engines": Figure("docs/speed.md", "engines.py"),
     "precision": Figure("docs/speed.md", "precision.py"),
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
@@ -64,7 +80,7 @@ FIGURES = {
     "combiner-step": Figure("docs/combiners.md", "combiner_step.py"),
     "training-time": Figure("docs/combiners.md", "training_time.py"),
     "pruning": Figure("docs/pruning.md", "pruning.py", ("--domains", "bible", "it")),
-    "live": Figure("docs/memory.md", "live.py"),
+    "live": Figure("docs/memory.md", "live.py", also=("live",)),
     "glossary": Figure("docs/glossary.md", "glossary.py"),
     "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
@@ -86,14 +102,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of a figure, or {', '.join(SETS)} (default: all)")
     parser.add_argument("--list", action="store_true", help="tell which there are, and measure nothing")
+    parser.add_argument("--clear", action="store_true", help="take out tables that were measured with other code")
     arguments = parser.parse_args()
+    if arguments.clear:
+        clear_stale()
+        return
     try:
         names = chosen(arguments.names)
     except KeyError as error:
         raise SystemExit(f"There is no figure {error}: choose from {', '.join([*FIGURES, *SETS])}.") from None
     failed = []
     for name in names:
-        page, script, options = FIGURES[name]
+        page, script, options, _ = FIGURES[name]
         command = [sys.executable, f"benchmarks/{script}", *options, "--into", page]
         print(f"{name}: {' '.join(command[1:])}", flush=True)
         if not arguments.list and subprocess.run(command, cwd=ROOT).returncode:
@@ -118,14 +138,45 @@ def write_figures(page: Path | None, tables: Mapping[str, str], conditions: Mapp
         tables: The text of each place.
         conditions: What `measuring_conditions` gave when the figures were measured; None: that was just now.
     """
-    line = conditions_line(conditions or measuring_conditions())
-    texts = {name: f"{table}\n\n{line}" for name, table in tables.items()}
-    print("\n\n".join(tables.values()) + f"\n\n{line}", flush=True)
+    measured = conditions or measuring_conditions()
+    texts = {place: f"{table}\n\n{conditions_line(measured, figure_of(place))}" for place, table in tables.items()}
+    print("\n\n".join(texts.values()), flush=True)
     if page is not None:
         document = page.read_text(encoding="utf-8")
         for name, text in texts.items():
             document = replace_place(document, name, text)
         page.write_text(document, encoding="utf-8")
+
+
+def clear_stale() -> None:
+    """Take tables out of their places that were measured with other code than there is."""
+    for page, place, text in places():
+        measured, name = MEASURED_WITH.search(text), figure_of(place)
+        if measured and measured["code"] != FIGURES[name].code:
+            path = ROOT / page
+            document = replace_place(path.read_text(encoding="utf-8"), place, unmeasured(name))
+            path.write_text(document, encoding="utf-8")
+            print(f"{page}: {place}")
+
+
+def places() -> list[tuple[str, str, str]]:
+    """The marked places of all pages: page, name and text."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [
+        (str(page.relative_to(ROOT)), name, text.strip())
+        for page in pages
+        for name, text in ANY_PLACE.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+def unmeasured(name: str) -> str:
+    """What stands in the places of a figure that was not measured."""
+    return f"Run `make figures ONLY={name}` to fill this in."
+
+
+def figure_of(place: str) -> str:
+    """The name of the figure that a place belongs to."""
+    return place.partition("/")[0]
 
 
 def replace_place(document: str, name: str, text: str) -> str:
@@ -139,9 +190,10 @@ def replace_place(document: str, name: str, text: str) -> str:
 
 
 def measuring_conditions() -> dict[str, Any]:
-    """What figures depend on: the commit, the day, the machine, the versions."""
+    """What figures depend on: the code, the day, the machine, the versions."""
     return {
         "commit": commit(),
+        "code": {name: figure.code for name, figure in FIGURES.items()},
         "date": date.today().isoformat(),
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -152,12 +204,12 @@ def measuring_conditions() -> dict[str, Any]:
     }
 
 
-def conditions_line(conditions: Mapping[str, Any]) -> str:
-    """The same as a sentence."""
-    versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
+def conditions_line(conditions: Mapping[str, Any], name: str) -> str:
+    """The same as a sentence, for the figure of that name."""
+    versions = ", ".join(f"{library} {number}" for library, number in conditions["versions"].items())
     return (
-        f"Measured at commit {conditions['commit']} on {conditions['date']}: {conditions['processor']}, "
-        f"{conditions['cores']} cores; {versions}."
+        f"Measured at commit {conditions['commit']} (code {conditions['code'][name]}) on {conditions['date']}: "
+        f"{conditions['processor']}, {conditions['cores']} cores; {versions}."
     )
 
 

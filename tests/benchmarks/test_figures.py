@@ -1,39 +1,37 @@
 from __future__ import annotations
 
+import ast
 import re
-from pathlib import Path
 
+import bench
+import figures
 import pytest
 from figures import (
     FIGURES,
-    ROOT,
+    MEASURED_WITH,
     SETS,
+    SPEED,
     chosen,
     conditions_line,
+    figure_of,
     markdown,
     measuring_conditions,
+    places,
     replace_place,
+    unmeasured,
     write_figures,
 )
+from measured_code import ROOT, canonical, measured_files
 
 CONDITIONS = {
     "commit": "abc1234",
+    "code": {"a": "0a0a0a0a", "ab": "0b0b0b0b"},
     "date": "2030-01-02",
     "processor": "slide rule",
     "cores": 2,
     "versions": {"torch": "2"},
 }
 PAGE = "before\n<!-- figures: a -->\nold\n<!-- end -->\nbetween\n<!-- figures: ab -->\nother\n<!-- end -->\nafter\n"
-
-
-def places():
-    """The marked places of all pages: page and name."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    return [
-        (str(page.relative_to(ROOT)), name)
-        for page in pages
-        for name in re.findall(r"<!-- figures: (.*?) -->", page.read_text(encoding="utf-8"))
-    ]
 
 
 def test_only_the_named_place_is_replaced():
@@ -58,16 +56,16 @@ def test_tables_are_written_with_the_conditions_of_their_measurement(tmp_path, c
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     write_figures(page, {"a": "| one |", "ab": "| two |"}, CONDITIONS)
-    line = "Measured at commit abc1234 on 2030-01-02: slide rule, 2 cores; torch 2."
     written = page.read_text()
-    assert f"<!-- figures: a -->\n\n| one |\n\n{line}\n\n<!-- end -->" in written
-    assert f"<!-- figures: ab -->\n\n| two |\n\n{line}\n\n<!-- end -->" in written
+    for place, table, code in (("a", "| one |", "0a0a0a0a"), ("ab", "| two |", "0b0b0b0b")):
+        line = f"Measured at commit abc1234 (code {code}) on 2030-01-02: slide rule, 2 cores; torch 2."
+        assert f"<!-- figures: {place} -->\n\n{table}\n\n{line}\n\n<!-- end -->" in written
     assert "| two |" in capsys.readouterr().out
 
 
 def test_conditions_name_commit_machine_and_versions():
-    line = conditions_line(measuring_conditions())
-    assert re.match(r"Measured at commit \S.* on \d{4}-\d\d-\d\d: .+, \d+ cores; Python 3\.", line)
+    line = conditions_line(measuring_conditions(), "speed")
+    assert re.match(r"Measured at commit \S.* \(code [0-9a-f]{8}\) on \d{4}-\d\d-\d\d: .+, \d+ cores; Python 3\.", line)
     assert all(f"{name} " in line for name in ("torch", "transformers", "faiss"))
 
 
@@ -84,16 +82,66 @@ def test_figures_are_chosen_by_name_and_by_set():
 
 
 def test_every_figure_has_a_script_and_a_place_on_its_page():
-    found = set(places())
+    found = {(page, figure_of(place)) for page, place, _ in places()}
     for name, figure in FIGURES.items():
         assert (ROOT / "benchmarks" / figure.script).exists()
-        assert any(page == figure.page and place.split("/")[0] == name for page, place in found), name
+        assert (figure.page, name) in found
 
 
-def test_every_place_is_somebodys():
-    for page, place in places():
-        assert FIGURES[place.split("/")[0]].page == page
+@pytest.mark.parametrize(("page", "place", "text"), [pytest.param(*each, id=each[1]) for each in places()])
+def test_every_table_was_measured_with_the_code_that_is_here(page, place, text):
+    figure = FIGURES[name := figure_of(place)]
+    assert figure.page == page
+    [*measured] = MEASURED_WITH.finditer(text)
+    command = f"make figures ONLY={name}"
+    if not measured:
+        assert text == unmeasured(name)
+        pytest.skip(f"{place} of {page} is not measured: {command}")
+    assert len(measured) == 1
+    assert "+changes" not in measured[0]["commit"], f"commit the code, then {command}"
+    assert measured[0]["code"] == figure.code, f"what it measures has changed since: {command}, or clear it"
 
 
-def test_every_page_is_in_the_repository():
-    assert all(Path(ROOT / figure.page).exists() for figure in FIGURES.values())
+def test_the_code_of_a_figure_is_what_its_scripts_import_and_not_more():
+    files = {str(path.relative_to(ROOT)) for path in measured_files(("harm.py",))}
+    scripts = {
+        "benchmarks/harm.py",
+        "benchmarks/domains.py",
+        "benchmarks/near_duplicates.py",
+        "benchmarks/general.pt-en.tsv",
+    }
+    chosen_by_name = {f"src/knn_seq/{name}.py" for name in ("combine/learned", "index/torch", "retrieve/memory")}
+    assert scripts | chosen_by_name | {"src/knn_seq/translator.py", "src/knn_seq/train/general.pt.txt"} <= files
+    assert "benchmarks/figures.py" not in files
+    assert not any(path.startswith(f"src/knn_seq/{name}/") for path in files for name in ("cli", "documents", "serve"))
+    assert measured_files(("harm.py", "live")) - measured_files(("harm.py",)) >= {
+        ROOT / "src" / "knn_seq" / "live" / "add.py"
+    }
+
+
+def test_parts_that_are_imported_by_name_are_measured():
+    assert [script.removesuffix(".py") for script in SPEED] == list(bench.PARTS)
+
+
+def test_only_what_code_does_counts():
+    code = 'import a\n\n\ndef f(x: int) -> str:\n    """Text."""\n    return f"{x:>{a.b}}"  # why\n'
+    same = 'import a\ndef f( x:int )->str:\n    # because\n    return (\n        f"{x:>{a.b}}"\n    )\n'
+    assert canonical(ast.parse(code)) == canonical(ast.parse(same))
+    for other in ("x: str", 'f"{x:<{a.b}}"', "import b"):
+        changed = code.replace({"x: str": "x: int", "import b": "import a"}.get(other, 'f"{x:>{a.b}}"'), other)
+        assert canonical(ast.parse(changed)) != canonical(ast.parse(code))
+
+
+def test_stale_tables_are_taken_out(tmp_path, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "README.md"
+    current, stale = (
+        conditions_line({**CONDITIONS, "code": {"quick": code}}, "quick")
+        for code in (FIGURES["readme-speed"].code, "0" * 8)
+    )
+    page.write_text(PAGE.replace(": a ", ": readme-results ").replace(": ab ", ": readme-speed "))
+    for place, line in (("readme-results", stale), ("readme-speed", current)):
+        page.write_text(replace_place(page.read_text(), place, f"| 1 |\n\n{line}"))
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    figures.clear_stale()
+    assert [text for _, _, text in places()] == [unmeasured("readme-results"), f"| 1 |\n\n{current}"]
