@@ -17,13 +17,12 @@ limit_spinning()  # before torch is imported
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from domains import Domain, domain_arguments, domain_of, firefox_model, run_script
-from figures import code_version, measuring_conditions, write_figures
-from kept import Kept
+from domains import Domain, domain_arguments, domain_of, firefox_model, kept_figures, run_script
+from figures import measuring_conditions, write_figures
 from line_plot import curves_folder, image, write_lines
+from measured_code import digest
 from results import PAPER_INDEX, PAPER_NPROBE, PAPER_RECIPE, in_turns
 from speed_models import ENTRIES, sized_store, speed_model
 
@@ -51,7 +50,6 @@ class Curve(NamedTuple):
 
 def main() -> None:
     parser = domain_arguments(__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results/results"), help="figures are kept there")
     parser.add_argument("--largest", choices=ENTRIES, default="1m", help="datastore whose speed is measured")
     run_script(run, parser.parse_args())
 
@@ -63,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name in arguments.domains:
         domain = domain_of(name, arguments, model)
         measuring = Measuring(domain, QUICK_SENTENCES if arguments.quick else SENTENCES)
-        kept = Kept(arguments.results / f"curves-{name}-{code_version()}{'-quick' * arguments.quick}.json")
+        kept = kept_figures(f"curves-{name}", __file__, arguments)
         conditions = kept.get(("conditions",), measuring_conditions)
         base = kept.get(("base",), lambda own=measuring: own.bleu(own.domain.translator, weight=0.0))  # type: ignore[misc]
         curves = {**measuring.curves(), "speed": speed_curve(arguments)}
@@ -181,7 +179,7 @@ def speed_curve(arguments: argparse.Namespace) -> Curve:
     def measured(size: str) -> tuple[int, dict[str, Any]]:
         if size not in found:
             model = speed_model("firefox")
-            store, test = sized_store(arguments.folder / f"speed-{code_version()}", "firefox", model, size)
+            store, test = sized_store(arguments.folder / f"speed-{digest(('domains.py',))}", "firefox", model, size)
             translator = Translator(store, model, beam_size=1)
             opened = {name: (lambda: translator, options) for name, options in systems.items()}
             found[size] = len(store), in_turns(opened, [pair.source for pair in test[:timed]], backwards=False)

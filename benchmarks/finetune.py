@@ -34,11 +34,12 @@ from domains import (
     domain_arguments,
     domain_of,
     firefox_model,
+    kept_figures,
     others,
     run_script,
     timing_steps,
 )
-from figures import code_version, markdown, measuring_conditions, write_figures
+from figures import markdown, measuring_conditions, write_figures
 from kept import Kept
 from line_plot import curves_folder, image, write_lines
 from torch import Tensor
@@ -62,7 +63,6 @@ FIRST_CHECKPOINT = 30.0  # seconds; each is twice as late as the last
 
 def main() -> None:
     parser = domain_arguments(__doc__, DOMAINS)
-    parser.add_argument("--results", type=Path, default=Path("results/results"), help="figures are kept there")
     parser.add_argument("--minutes", type=float, help=f"of the processor, for each domain (default {MINUTES:g})")
     parser.add_argument("--only", help=argparse.SUPPRESS)  # the domain that this process is for
     run_script(run, parser.parse_args())
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def kept_of(name: str, arguments: argparse.Namespace) -> Kept:
     """The figures of a domain."""
-    return Kept(arguments.results / f"finetune-{name}-{code_version()}{'-quick' * arguments.quick}.json")
+    return kept_figures(f"finetune-{name}", __file__, arguments)
 
 
 def measure(domain: Domain, arguments: argparse.Namespace, minutes: float) -> None:
