@@ -103,17 +103,17 @@ class Measuring:
         return {
             "size": Curve(
                 ("sentence pairs in the datastore", "BLEU"),
-                {"`learned`": {f"{s:g}": partial(self._of_size, s) for s in SHARES} | {"1": all_of_it}},
+                {"learned": {f"{s:g}": partial(self._of_size, s) for s in SHARES} | {"1": all_of_it}},
             ),
             "k": Curve(
                 ("k", "BLEU"),
                 {
-                    "`learned`": {f"{k}": partial(self._at, k, {**own, "k": k}) for k in KS},
-                    "`fixed`, tuned": {f"{k}": partial(self._fixed_at, k) for k in KS},
+                    "learned": {f"{k}": partial(self._at, k, {**own, "k": k}) for k in KS},
+                    "fixed, tuned": {f"{k}": partial(self._fixed_at, k) for k in KS},
                 },
             ),
-            "subset": Curve(("sentences of a subset", "BLEU"), {"`learned`": dict(self._subsets())}),
-            "pruning": Curve(("share of the entries that stays", "BLEU"), {"`known`, `learned`": kept}, False),
+            "subset": Curve(("sentences of a subset", "BLEU"), {"learned": dict(self._subsets())}),
+            "pruning": Curve(("share of the entries that stays", "BLEU"), {"known, learned": kept}, False),
             "recall": Curve(
                 ("recall of the 64 nearest entries", "BLEU"),
                 {name: dict(points) for name, points in self._recalls()},
