@@ -51,7 +51,7 @@ class Measured(NamedTuple):
         lacking = sum(
             len(finder.check(terms).missing(output)) for terms, output in zip(found, self.outputs, strict=True)
         )
-        return 1 - lacking / sum(map(len, found))
+        return 1 - lacking / max(sum(map(len, found)), 1)
 
 
 def main() -> None:
@@ -132,6 +132,8 @@ def run(translator: Translator, sources: list[str], glossary: Glossary, options:
 def step_cost(domain: Prepared, options: dict[str, Any]) -> str:
     """CPU time of a step of sentences with terms over that without a glossary, in turns; none is decoded again."""
     some = [source for source, count in zip(domain.test.sources, domain.terms(), strict=True) if count][:TIMED]
+    if not some:
+        return "no terms"
     passes, term_decoder.PASSES = term_decoder.PASSES, 0
     ratios = []
     for number in range(-1, ROUNDS):
@@ -166,7 +168,7 @@ def drawn(train: ParallelText, test: ParallelText) -> Glossary:
 
     everything = [*sides(train), *sides(test)]
     counts = [Counter(stem for pair in everything for stem in pair[side]) for side in range(2)]
-    rare = RARE * len(everything)
+    rare = max(RARE * len(everything), 2 * LEAST_SENTENCES)
     wanted = {stem for pair in sides(test) for stem in pair[0] if LEAST_SENTENCES <= counts[0][stem] <= rare}
     together: dict[str, Counter[str]] = defaultdict(Counter)
     for source, target in everything:
