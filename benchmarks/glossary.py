@@ -20,16 +20,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from domains import SEED, TEST, Domain, ParallelText, domain_arguments, domain_of, firefox_model
 from figures import markdown, measuring_conditions, write_figures
 from rounds import Ratio
+from torch import Tensor
 
 from knn_seq import Translation, Translator
 from knn_seq.decoding import term_decoder
 from knn_seq.glossary import Glossary, Term
 from knn_seq.glossary.words import Spelling, words_of
 from knn_seq.metrics.bleu import bleu
+from knn_seq.models.firefox_network.decoder import FirefoxDecoder
+from knn_seq.models.search.decoder import DecoderStep
 
 RARE = 0.01  # of all sentences: a term is in no more
 LEAST_LETTERS, LEAST_SENTENCES = 5, 5  # of a term
@@ -139,7 +143,7 @@ def step_cost(domain: Prepared, options: dict[str, Any]) -> str:
     for number in range(-1, ROUNDS):
         costs = {}
         for terms in (Glossary(), domain.glossary) if number % 2 else (domain.glossary, Glossary()):
-            with counted_steps(domain.translator) as steps:
+            with counted_steps() as steps:
                 seconds = run(domain.translator, some, terms, options).seconds
             costs[len(terms)] = seconds / len(steps)
         if number >= 0:  # the first round only warms up
@@ -149,13 +153,17 @@ def step_cost(domain: Prepared, options: dict[str, Any]) -> str:
 
 
 @contextmanager
-def counted_steps(translator: Translator) -> Iterator[list[int]]:
+def counted_steps() -> Iterator[list[int]]:
     """A list that grows with each step of decoding."""
     steps: list[int] = []
-    network = translator.model.network  # type: ignore[attr-defined]
-    handle = network.register_forward_hook(lambda *_: steps.append(1))
-    yield steps
-    handle.remove()
+    step = FirefoxDecoder.step
+
+    def counting(self: FirefoxDecoder, tokens: Tensor) -> DecoderStep:
+        steps.append(1)
+        return step(self, tokens)
+
+    with patch.object(FirefoxDecoder, "step", counting):
+        yield steps
 
 
 def drawn(train: ParallelText, test: ParallelText) -> Glossary:
