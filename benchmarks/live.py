@@ -14,7 +14,6 @@ from knn_seq.runtime.environment import limit_spinning
 limit_spinning()  # before torch is imported
 
 import os
-import resource
 import shutil
 import tempfile
 import time
@@ -38,6 +37,8 @@ COMPUTED = 3_000  # sentences whose keys are really computed
 CHANGED = 0.05  # of the entries: as many are deleted as are added
 BATCHES = (1, 160)
 SECONDS = 0.3  # in which a pair that is added is used
+COMPACTION = 1.2  # times the cost of an index: keys, texts and values are copied, too
+FILES, MEGABYTES = 4, 32  # that 1,000 additions may take: a large segment or two more, and their numbers
 
 
 def main() -> None:
@@ -63,7 +64,7 @@ def measure(folder: Path, entries: int, pairs: int, additions: int, options: Opt
             *one_pair(copy_of(store, work / "one"), model, test, options),
             *many_pairs(copy_of(store, work / "many"), model, store, pairs, work, options),
             *changed_search(store, copy_of(store, work / "changed"), model, test, options),
-            *growth(copy_of(store, work / "growing"), model, test, additions),
+            *growth(copy_of(store, work / "growing"), model, test, additions, options),
         ]
 
 
@@ -133,26 +134,42 @@ def changed_search(
     compaction = processor_seconds(changed.compact)
     index = processor_seconds(lambda: changed.add_index("auto", "again"))
     what = "a compaction, against building an index of as many keys"
-    return [*rows, Row(what, Ratio.over([compaction / index]), figures={"compaction": compaction, "index": index})]
+    figures = {"compaction": compaction, "index": index}
+    return [*rows, Row(what, Ratio.over([compaction / index]), options.goal(COMPACTION), True, figures)]
 
 
-def growth(store: Datastore, model: NetworkModel, test: Sequence[SentencePair], additions: int) -> list[Row]:
+def growth(
+    store: Datastore, model: NetworkModel, test: Sequence[SentencePair], additions: int, options: Options
+) -> list[Row]:
     """Memory and open files of a process that adds pair by pair and translates in between."""
     translator = Translator(store, model, combiner="fixed", beam_size=1, max_length=8)
-    used = []
+    used = []  # open files, and MB
     for number in range(additions):
         pair = test[number % len(test)]
         store.add([(pair.source, pair.target)], model)
         translator.decoder.refresh()
         if number % 10 == 0:
             translator.translate(pair.source)
-            used.append((len(os.listdir("/proc/self/fd")), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
-    warm = used[len(used) // 4]
-    files, memory = used[-1][0] - warm[0], (used[-1][1] - warm[1]) / 1024
+        used.append((len(os.listdir("/proc/self/fd")), private_memory()))
+    rows = []
+    quarter = additions // 4
+    for first, until in ((0, quarter), (quarter, 2 * quarter), (2 * quarter, additions)):
+        some = used[first:until]
+        figures = {"open files": max(files for files, _ in some), "MB": max(memory for _, memory in some)}
+        print(f"growth: up to {until:,} additions {figures}, {len(store.manifest.segments)} segments", flush=True)
+        rows.append(figures)
+    files, memory = (rows[-1][name] - rows[0][name] for name in ("open files", "MB"))
+    what = f"at most in additions {2 * quarter + 1:,} to {additions:,}, beyond those of the first {quarter:,}"
     return [
-        Row(f"open files after {additions:,} additions, beyond those after a quarter of them", Ratio.over([files])),
-        Row("MB of memory, the same", Ratio.over([memory])),
+        Row(f"open files {what}", Ratio.over([files]), options.goal(FILES), True, {"at most": rows}),
+        Row(f"MB of memory {what}", Ratio.over([memory]), options.goal(MEGABYTES), True, {"at most": rows}),
     ]
+
+
+def private_memory() -> float:
+    """MB of this process; pages of files that are mapped do not count."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon:")]
+    return int(line.split()[1]) / 1024
 
 
 def search(index: Any, parts: Sequence[Any]) -> None:

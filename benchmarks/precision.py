@@ -18,19 +18,24 @@ from figures import commit, markdown, measuring_conditions, write_figures
 from rounds import command_line, options_of
 
 from knn_seq import Datastore, Translator
+from knn_seq.build.shortlist import add_shortlist
+from knn_seq.decoding.stored_shortlist import open_shortlist
 from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.demo.run import MODEL, TRAINING_SENTENCES, write_tsv
 from knn_seq.metrics import METRICS
 from knn_seq.models import load_model
+from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.settings import ModelSettings
 
 QUICK_SENTENCES, QUICK_TEST = 300, 16
-SYSTEMS = {  # label: dtype of the keys, of the model, shortlist
-    "float32": ("float32", "float32", False),
-    "int8": ("int8", "int8", False),
-    "int8, keys of float32": ("float32", "int8", False),
-    "float32, shortlist": ("float32", "float32", True),
-    "int8, shortlist": ("int8", "int8", True),
+SYSTEMS = {  # label: dtype of the keys, of the model, whose shortlist
+    "float32": ("float32", "float32", None),
+    "int8": ("int8", "int8", None),
+    "int8, keys of float32": ("float32", "int8", None),
+    "float32, shortlist": ("float32", "float32", "model"),
+    "int8, shortlist": ("int8", "int8", "model"),
+    "float32, shortlist learned from the store": ("float32", "float32", "store"),
+    "int8, shortlist learned from the store": ("int8", "int8", "store"),
 }
 
 
@@ -48,7 +53,9 @@ def main() -> None:
     outputs: dict[str, dict[str, list[str]]] = {"base": {}, "kNN-MT": {}}
     changed: dict[str, int] = {}
     for label, (keys, dtype, shortlist) in SYSTEMS.items():
-        translator = Translator(folder / keys, dtype=dtype, shortlist=shortlist, beam_size=1)
+        translator = Translator(folder / keys, dtype=dtype, shortlist=shortlist == "model", beam_size=1)
+        if shortlist == "store":
+            learn(translator)
         outputs["base"][label] = texts(translator, sources, weight=0.0)
         outputs["kNN-MT"][label] = texts(translator, sources)
         alone = texts(translator, sources, batch_size=1)
@@ -64,6 +71,15 @@ def main() -> None:
     )
     head = ["computed in", "BLEU of the model alone", "BLEU of kNN-MT", "changed by the batch size"]
     write_figures(arguments.into, {"precision": f"{title}\n\n{markdown(head, rows)}"}, conditions)
+
+
+def learn(translator: Translator) -> None:
+    """Let the model have the shortlist that its datastore's sentence pairs give, as if it came with none."""
+    store, model = translator.store, translator.model
+    assert isinstance(store, Datastore)
+    assert isinstance(model, EncoderDecoderModel)
+    add_shortlist(store, model)
+    model.shortlist = open_shortlist(store, model.vocabulary_size)
 
 
 def texts(translator: Translator, sources: list[str], **options: Any) -> list[str]:

@@ -30,14 +30,14 @@ ENTRIES = {"tiny": 20_000, "100k": 100_000, "1m": 1_100_000, "10m": 10_000_000} 
 TOKENS_PER_SENTENCE = 35  # of the demo's text
 
 
-def speed_model(name: str) -> NetworkModel:
+def speed_model(name: str, dtype: str | None = None) -> NetworkModel:
     """`firefox`, the real small model, or a Marian network of some size with random weights that never ends."""
-    firefox = load_model(ModelSettings("firefox:pt-en", device="cpu"))
+    firefox = load_model(ModelSettings("firefox:pt-en", device="cpu", dtype=dtype))
     assert isinstance(firefox, NetworkModel)
     if name == "firefox":
         return firefox
     network = random_marian(SIZES[name], VOCABULARY)
-    settings = ModelSettings(f"random:{name}", device="cpu")
+    settings = ModelSettings(f"random:{name}", device="cpu", dtype=dtype)
     return EncoderDecoderModel(network, firefox.tokenizer, "firefox", settings, [1])
 
 

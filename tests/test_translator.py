@@ -86,6 +86,12 @@ def test_empty_lines_stay_empty(translator):
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_the_batch_does_not_matter(translator, batch_size):
     assert translator.translate(SOURCES, batch_size=batch_size) == translator.translate(SOURCES)
+    assert translator.translate(SOURCES, batch_tokens=7 * batch_size) == translator.translate(SOURCES)
+
+
+def test_a_budget_of_no_tokens_is_refused(translator):
+    with pytest.raises(InvalidSetting, match="Batch-tokens must be at least 1, not 0"):
+        translator.translate(SOURCES, batch_tokens=0)
 
 
 def test_sentences_that_are_too_long_are_cut_and_say_so(translator):

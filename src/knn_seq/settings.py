@@ -34,7 +34,7 @@ class ModelSettings:
     key: str = "ffn_in"  # ffn_in, ffn_out, or a module's path (its input; its output with ":output" behind)
     device: str | None = None  # None: CUDA if there is, else the CPU
     dtype: str | None = None  # int8, float32, float16 or bfloat16; None: what the kind of model is best run in
-    shortlist: bool = False  # choose only among what each source can become, if the model comes with such a list
+    shortlist: bool = False  # choose only among what each source can become: the model's own list, or the datastore's
     data: str | None = None  # fairseq: the folder of dictionaries, if neither the checkpoint nor its folder has them
 
 
@@ -218,12 +218,15 @@ class DecodingSettings:
     top_p: float = 1.0
     sampling_temperature: float = 1.0
     seed: int | None = None
-    batch_size: int = 32
+    batch_size: int = 32  # sentences that are under way at a time
+    batch_tokens: int | None = None  # and their tokens: the source's, and as many for each beam; None: any number
 
     def __post_init__(self) -> None:
         _require(self.beam_size >= 1, "the beam size must be at least 1", self.beam_size)
         _require(self.max_length >= 1, "the maximum length must be at least 1", self.max_length)
         _require(self.batch_size >= 1, "the batch size must be at least 1", self.batch_size)
+        tokens = self.batch_tokens
+        _require(tokens is None or tokens >= 1, "batch-tokens must be at least 1", tokens)
         _require(self.nbest >= 1, "nbest must be at least 1", self.nbest)
         _require(self.sampling_temperature > 0, "the sampling temperature must be above 0", self.sampling_temperature)
         _require(0 < self.top_p <= 1, "top-p must lie between 0 and 1", self.top_p)
@@ -245,6 +248,7 @@ class DecodingOptions(TypedDict, total=False):
     sampling_temperature: float | None
     seed: int | None
     batch_size: int | None
+    batch_tokens: int | None
 
 
 class TranslateOptions(SearchOptions, DecodingOptions):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from knn_seq.corpus import Corpus, CorpusLike, open_corpus
 from knn_seq.datastore import Datastore
-from knn_seq.decoding import KnnDecoder, Translation
+from knn_seq.decoding import KnnDecoder, Translation, attention_of
 from knn_seq.decoding.chain import chained
 from knn_seq.decoding.term_decoder import BoundOutput, TermDecoder
 from knn_seq.errors import InvalidSetting, KnnSeqError
@@ -19,6 +19,7 @@ from knn_seq.glossary import Glossary, GlossaryLike, TermFinder, as_glossary, st
 from knn_seq.likelihood import Reference
 from knn_seq.models import Hypothesis, Model, Source, StepHook, as_model
 from knn_seq.models.ensemble import Ensemble
+from knn_seq.protect import Attention
 from knn_seq.runtime.stopwatch import Stopwatch
 from knn_seq.sentences.shots import ShotSearch, longest_prompt
 from knn_seq.sentences.shots import read as as_sources
@@ -194,6 +195,11 @@ class Translator:
                 encoded[i] = [*encoded[i][: limit - 1], encoded[i][-1]]  # type: ignore[operator]
         return [Source(text, tokens) for text, tokens in zip(sources, encoded, strict=True)], cut
 
+    def attention(self, translations: Sequence[Translation]) -> list[Attention | None]:
+        """Where the model looks when it writes each translation, neighbours or not; None: it cannot tell."""
+        with self._lock:
+            return attention_of(self.model, self.read([each.source for each in translations])[0], translations)
+
     def references(
         self, sources: Sequence[str], targets: Sequence[str], search: SearchSettings | None = None
     ) -> list[Reference]:
@@ -274,9 +280,7 @@ class Translator:
     def exact_matches(self) -> ExactMatches:
         """The targets that the searched sentence pairs have for a complete source."""
         self.decoder.refresh()
-        texts, deleted = self.store.texts, getattr(self.store, "deleted", ())
-        if self._exact is None or self._exact.texts is not texts or len(self._exact.deleted) != len(deleted):
-            self._exact = ExactMatches(texts, deleted)
+        self._exact = ExactMatches.current(self._exact, self.store.texts, getattr(self.store, "deleted", ()))
         return self._exact
 
     def close(self) -> None:
@@ -373,9 +377,8 @@ class Translator:
             return self.model.generate([source.tokens for source in sources], decoding, hook)
 
     def _as_references(self, dev: Sequence[Any]) -> list[Reference]:
-        if dev and all(isinstance(each, Reference) for each in dev):
-            return list(dev)
-        return self.references([source for source, _ in dev], [target for _, target in dev])
+        given = dev and all(isinstance(each, Reference) for each in dev)
+        return list(dev) if given else self.references([source for source, _ in dev], [target for _, target in dev])
 
 
 _SEARCH = frozenset(SearchSettings.__dataclass_fields__)
@@ -383,9 +386,7 @@ _KNOWN_BY_STORE = ("source_lang", "target_lang", "prompt", "key")
 
 
 def _opened(
-    store: Datastore | str | Path | None,
-    memory: TranslationMemory | CorpusLike | None,
-    model: Any,
+    store: Datastore | str | Path | None, memory: TranslationMemory | CorpusLike | None, model: Any
 ) -> Datastore | TranslationMemory | Corpus:
     """What is searched, or the corpus that is to be read as a translation memory."""
     if store is not None and memory is not None:

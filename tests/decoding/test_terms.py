@@ -132,6 +132,16 @@ def test_the_command_takes_a_glossary(number_store, tmp_path, knn_seq):
     assert "none.tsv" in error
 
 
+def test_the_command_applies_a_glossary_to_files(number_store, tmp_path, knn_seq):
+    (tmp_path / "in.txt").write_text("x 9 10 11\n")  # numbers alone are no text
+    (tmp_path / "terms.tsv").write_text("9\t41\n")
+    options = ("--output", tmp_path / "out.txt", "--glossary", tmp_path / "terms.tsv", "--max-length", "24")
+    code, _, error = knn_seq("translate", number_store.path, tmp_path / "in.txt", *options, "--no-exact-matches")
+    assert code == 0, error
+    assert "41" in (tmp_path / "out.txt").read_text().splitlines()[0].split()
+    assert "1 term applied" in error
+
+
 @pytest.fixture(scope="module")
 def firefox(tmp_path_factory):
     model = load_model(ModelSettings("firefox:pt-en", device="cpu"))
@@ -150,6 +160,15 @@ def test_the_firefox_model_writes_them_where_its_own_words_stood(firefox, beams)
     assert bound[2] == firefox.translate(texts, beam_size=beams, glossary={})[2]
     assert bound[3].casefold().count("dwelling") == 2
     assert all(term.applied for translation in bound for term in translation.terms)
+
+
+def test_a_sentence_that_has_its_terms_anyway_stays_as_it_is(firefox):
+    sources = ["O nível de referência dos valores.", "A casa é grande e o altar é de pedra."]
+    plain = firefox.translate(sources, beam_size=1)
+    terms = {"nível": "level", "referência": "reference", "altar": "altar", "casa": "house"}
+    bound = firefox.translate(sources, beam_size=1, glossary=terms)
+    assert [one.tokens for one in bound] == [one.tokens for one in plain]
+    assert all(term.applied for one in bound for term in one.terms)
 
 
 def test_an_inflected_form_that_the_model_writes_is_left_alone(firefox):

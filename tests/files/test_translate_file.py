@@ -164,3 +164,71 @@ def test_exact_matches_of_a_datastore(number_store):
     source, _ = number_store.texts[7]
     targets = [target for stored, target in number_store.texts if stored == source]
     assert ExactMatches(number_store.texts).target(source) in targets
+
+
+TAGGED_MEMORY = [
+    ("Clique em Salvar como para gravar o arquivo.", "To write the file, click Save as."),
+    ("Salvar como", "Save as"),
+    ("A casa branca fica longe.", "The white house is far away."),
+    ("Copie %s para a pasta nova.", "Copy %s to the new folder."),
+]
+
+
+@pytest.fixture(scope="module")
+def with_tagged_memory():
+    with Translator(
+        model="firefox:pt-en", translation_memory=TAGGED_MEMORY, temperature=50.0, weight=0.0, beam_size=1, device="cpu"
+    ) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "origin"),
+    [
+        # What stands between the tags is in the store, too, and in the target as the store has it.
+        ("Clique em <b>Salvar como</b> para gravar o arquivo.", "To write the file, click <b>Save as</b>.", "exact"),
+        ("<em>A casa branca fica longe.</em>", "<em>The white house is far away.</em>", "exact"),
+        ("Copie <b>%s</b> para a pasta nova.", "Copy <b>%s</b> to the new folder.", "exact"),
+        # These stand where the model looks.
+        ("A casa <b>branca</b> fica longe.", "The <b>white</b> house is far away.", "stored"),
+        ("A <b>casa <i>branca</i></b> fica longe.", "The <b><i>white</i> house</b> is far away.", "stored"),
+    ],
+)
+def test_a_stored_translation_gets_the_tags_of_its_segment(with_tagged_memory, tmp_path, source, target, origin):
+    (tmp_path / "in.html").write_text(f"<p>{source}</p>\n")
+    report = translate_file(with_tagged_memory, tmp_path / "in.html", tmp_path / "out.html")
+    assert (tmp_path / "out.html").read_text() == f"<p>{target}</p>\n"
+    assert [segment.origin for segment in report.segments] == [origin]
+    assert (report.exact_matches, report.stored) == ((1, 0) if origin == "exact" else (0, 1))
+
+
+def test_a_stored_translation_with_placed_tags_is_to_be_reviewed(with_tagged_memory, tmp_path):
+    (tmp_path / "in.xlf").write_text(
+        '<xliff version="1.2"><file source-language="pt" target-language="en"><body>'
+        '<trans-unit id="1"><source>A casa <g id="1">branca</g> fica longe.</source></trans-unit>'
+        '<trans-unit id="2"><source>A casa <x id="1"/> branca fica longe.</source></trans-unit>'
+        "</body></file></xliff>"
+    )
+    report = translate_file(with_tagged_memory, tmp_path / "in.xlf", tmp_path / "out.xlf")
+    written = (tmp_path / "out.xlf").read_text()
+    assert 'The <g id="1">white</g> house is far away.' in written
+    assert 'state="needs-review-translation" state-qualifier="x-exact' in written
+    # A placeholder that is a word of its sentence has no place in a sentence without it.
+    assert [segment.origin for segment in report.segments] == ["stored", "model"]
+    assert "1 exact but for tags" in report.describe()
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("O gato <b>preto</b> dorme na cama.", "black"),
+        ("Clique no botão <b>vermelho</b> para sair.", "red"),
+        ("Os <b>livros antigos</b> da biblioteca foram vendidos.", "old books"),
+        ("A biblioteca vendeu todos os livros <b>ontem</b>.", "yesterday"),
+        ("Ela comprou uma <b>casa</b> grande e um carro.", "house"),
+    ],
+)
+def test_tags_enclose_the_words_that_theirs_became(with_tagged_memory, tmp_path, source, words):
+    (tmp_path / "in.html").write_text(f"<p>{source}</p>\n")
+    translate_file(with_tagged_memory, tmp_path / "in.html", tmp_path / "out.html")
+    assert f"<b>{words}</b>" in (tmp_path / "out.html").read_text()

@@ -144,3 +144,9 @@ def test_what_stands_before_a_new_word(text, longer, before):
 def test_words_are_where_they_say(text):
     assert all(text[word.start : word.end] == word.text for word in words_of(text))
     assert "".join(text.split()) == "".join("".join(word.text for word in words_of(text)).split())
+
+
+def test_a_function_word_is_no_form_of_another_word():
+    finder = Glossary([Term("vocais", "vocal")], "pt", "en").finder("pt", "en")
+    assert not finder.find("Você deve sair.")  # a stemmer cuts both to voc
+    assert [one.text for one in finder.find("O vocal e os vocais.")][-1] == "vocais"

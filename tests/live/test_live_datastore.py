@@ -7,12 +7,15 @@ import os
 import resource
 import shutil
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from live_stores import OPTIONS, PAIRS
 
 import knn_seq.live.fold
+import knn_seq.live.recall
+import knn_seq.storage.flat
 from knn_seq.corpus import SentencePair, open_corpus
 from knn_seq.datastore import Datastore
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, ModelMismatch
@@ -251,6 +254,32 @@ def test_memory_and_open_files_do_not_grow(store, model, monkeypatch):
     assert translator.translate(NEW[0]).text == "29 41"
 
 
+def test_what_was_added_to_the_index_stays_in_few_segments(fresh, model, monkeypatch):
+    """80 additions here, with a fold into the index every seventh; benchmarks/live.py makes 1,000."""
+    monkeypatch.setattr(knn_seq.live.fold, "SMALL_ENTRIES", 20)
+    monkeypatch.setattr(knn_seq.storage.flat, "READ_BYTES", 0)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    store = fresh()
+    manifest = store.manifest
+    manifest.build = replace(manifest.build, auto_compact=0.0)
+    store.save(manifest)
+    translator = Translator(store.path, model, **SEARCH)
+    used, added = [], []
+    for number in range(80):
+        added.append(
+            store.add([(f"{30 + number % 20} {9 + number % 40} {8 + number // 20}", f"{20 + number % 30} 41")], model)
+        )
+        translator.translate(NEW[0])
+        used.append((open_files(), len(store.manifest.segments)))
+        if number % 9 == 0:
+            store.delete(added[number // 2])
+    assert store.manifest.indexes["default"].entries > 200
+    assert max(segments for _, segments in used[40:]) <= max(segments for _, segments in used[:40]) + 1
+    segment_files = max(files for files, _ in used[:40]) // max(segments for _, segments in used[:40])
+    assert max(files for files, _ in used[40:]) <= max(files for files, _ in used[:40]) + segment_files
+    assert translator.translate("49 48 11").text == "39 41"
+
+
 def test_merging_needs_the_same_model(store, built, save_model, tmp_path, model):
     other = Datastore.build(tmp_path / "other", save_model("marian", 5), [("5 6", "7 8")], **OPTIONS)
     with pytest.raises(ModelMismatch, match="another model"):
@@ -302,6 +331,15 @@ def test_so_many_changes_compact_by_themselves(store, model, monkeypatch):
     assert store.manifest.counts.sentences == 2 * len(PAIRS)
 
 
+def test_a_compaction_tells_the_recall_before_and_after(store, model, monkeypatch, caplog):
+    monkeypatch.setattr(knn_seq.live.recall, "FLAT_ENTRIES", 0)
+    store.add([NEW], model)
+    with caplog.at_level("INFO", "knn_seq.live.recall"):
+        store.compact()
+    assert "recall@16" in caplog.text
+    assert "1.000 before, 1.000 now" in caplog.text
+
+
 def test_commands(knn_seq, number_store, tmp_path):
     path = tmp_path / "store"
     shutil.copytree(number_store.path, path)
@@ -331,3 +369,6 @@ def test_commands(knn_seq, number_store, tmp_path):
     assert knn_seq("merge", path, number_store.path, "--output", tmp_path / "both", "-q")[0] == 0
     assert Datastore(tmp_path / "both").manifest.counts.sentences == 241
     assert knn_seq("delete", path)[0] == 2
+    (tmp_path / "more.tsv").write_text("".join(f"{9 + n} 8 {9 + n}\t{50 - n} 41\n" for n in range(40)))
+    assert knn_seq("add", path, "--corpus", tmp_path / "more.tsv", "--device", "cpu")[0] == 0
+    assert "train again (`knn-seq train`)" in knn_seq("info", path)[1]

@@ -41,8 +41,9 @@ def nearest(keys, live, queries, k, metric):
     k=st.integers(1, 30),
     kind=st.sampled_from(["torch", "faiss"]),
     seed=st.integers(0, 5),
+    count=st.sampled_from([1, 7, 70]),
 )
-def test_exact_parts_find_what_one_exact_search_finds(metric, sizes, share, k, kind, seed):
+def test_exact_parts_find_what_one_exact_search_finds(metric, sizes, share, k, kind, seed, count):
     first, middle, small = sizes
     keys = keys_of(first + middle + sum(small), seed)
     live = np.random.default_rng(seed).random(len(keys)) >= share
@@ -55,7 +56,7 @@ def test_exact_parts_find_what_one_exact_search_finds(metric, sizes, share, k, k
     deleted = None if live.all() else ~live
     before = tail_of(segments[:1], DIMENSION, metric, None)
     tail = tail_of(segments, DIMENSION, metric, deleted, before)
-    queries = keys_of(7, seed + 100)
+    queries = keys_of(count, seed + 100)
     found = SegmentedIndex(base, others, tail, deleted).search(queries, k)
     distances, ids = nearest(keys, live, queries, k, metric)
     torch.testing.assert_close(found.distances, distances, rtol=1e-4, atol=1e-4)
@@ -93,7 +94,7 @@ def test_recall_of_an_index_that_grew_is_that_of_one_built_at_once(metric):
 
 
 def test_rows_that_nothing_else_finds():
-    rows = ExactRows(2, "l2").with_rows(np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]]), np.array([7, 8, 9]))
+    rows = ExactRows(np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]], np.float32), np.array([7, 8, 9]), "l2")
     rows = rows.without(np.array([False, True, False]))
     assert len(rows) == 2
     nothing = np.full((1, 3), np.inf, np.float32), np.full((1, 3), -1)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_models import DECODER_ONLY, END, NETWORKS, make_model, make_network
 
-from knn_seq.models import load_model
+from knn_seq.models import TokenPair, load_model
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 SOURCES = [[9, 10, 11, 12, END], [13, 14, END], [20, END]]
@@ -59,10 +59,27 @@ def test_attention_is_that_of_the_network(kind, beams):
             assert not attention[row, len(source) :].any()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in NETWORKS if kind not in DECODER_ONLY])
+@torch.no_grad()
+def test_attention_of_given_outputs_is_that_of_the_network(kind):
+    model, eager = make_model(kind), make_network(kind)
+    if hasattr(eager, "set_attn_implementation") and kind != "fsmt":
+        eager.set_attn_implementation("eager")
+    pairs = [
+        TokenPair(source, target) for source, target in zip(SOURCES, [[9, END], [8, 7, 10, END], [6]], strict=True)
+    ]
+    for pair, looks in zip(pairs, model.attention(pairs), strict=True):
+        assert looks.shape == (len(pair.target), len(pair.source))
+        for place, weights in enumerate(looks):
+            wanted = eager_weights(eager, model.prefix, pair.source, pair.target[:place])
+            torch.testing.assert_close(weights, wanted, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", sorted(DECODER_ONLY))
 def test_a_model_without_cross_attention_tells_nothing(kind):
-    hook = Recorder()
-    make_model(kind).generate(SOURCES, DecodingSettings(beam_size=1, max_length=3), hook)
+    hook, model = Recorder(), make_model(kind)
+    assert model.attention([TokenPair([9, 10], [11, END])]) is None
+    model.generate(SOURCES, DecodingSettings(beam_size=1, max_length=3), hook)
     assert all(attention is None for *_, attention in hook.steps)
 
 
@@ -94,3 +111,8 @@ def test_the_firefox_model_aligns_words(beams):
         weights = looked[sentence, tuple(target[:place])]
         assert model.tokenizer.token(sources[sentence][int(weights.argmax())]) == word
         torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
+    pairs = [TokenPair(source, found[0].tokens) for source, found in zip(sources, outputs, strict=True)]
+    for sentence, again in enumerate(model.attention(pairs)):
+        for place, weights in enumerate(again):
+            decoded = looked[sentence, tuple(pairs[sentence].target[:place])]
+            torch.testing.assert_close(weights, decoded[: len(weights)], atol=0.05, rtol=0.0)  # int8 rounds otherwise

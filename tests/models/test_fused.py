@@ -1,4 +1,4 @@
-"""The lean decoder against the network's own forward pass, whatever enters, leaves and is reordered."""
+"""The lean encoder and decoder against the network's own forward pass, whatever enters, leaves and is reordered."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tiny_models import END, SEQ2SEQ, SIZES, NumberTokenizer, make_model
 
 from knn_seq.models import TokenPair
+from knn_seq.models.batching import pad
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
-from knn_seq.models.fused import FusedDecoder
+from knn_seq.models.fused import FusedDecoder, fused_encoder
 from knn_seq.models.search.network_decoder import NetworkDecoder
 from knn_seq.settings import DecodingSettings, ModelSettings
 
@@ -41,6 +42,37 @@ def expected(model, source, prefix):
     """The key and log p after a prefix, with no cache and no batch."""
     keys, log_probs = model.score([TokenPair(source, [*prefix, END])])
     return keys[-1], log_probs[-1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    sources=st.lists(st.lists(st.integers(4, 60), min_size=1, max_size=9), min_size=1, max_size=6),
+)
+def test_the_encoder_s_states_are_those_of_the_network(kind, sources):
+    model = model_of(kind)
+    tokens, mask = pad(sources, model.padding, model.device)
+    with torch.no_grad():
+        wanted = model.network.get_encoder()(input_ids=tokens, attention_mask=mask, return_dict=True)[0]
+    states, own_mask = model.decoding_state(sources)
+    assert torch.equal(own_mask, mask)
+    assert (states[mask == 0] == 0).all()
+    torch.testing.assert_close(states, wanted * mask.unsqueeze(2), atol=1e-5, rtol=1e-5)
+
+
+def test_sources_that_the_encoder_has_no_positions_for_are_left_to_the_network():
+    model = model_of("m2m100")
+    longer = [[5] * (model.network.config.max_position_embeddings + 1)]
+    assert fused_encoder(model.network, "float32").reads([[5, END]])
+    assert not fused_encoder(model.network, "float32").reads(longer)
+    assert model.decoding_state(longer)[0].isfinite().all()
+
+
+def test_on_other_devices_and_in_float16_the_network_s_own_encoder_reads():
+    network = model_of("marian").network
+    assert fused_encoder(network, "float16") is None
+    assert fused_encoder(make_model("marian").network.to("meta"), "float32") is None
+    assert fused_encoder(make_model("t5").network, "float32") is None
 
 
 @settings(max_examples=30, deadline=None)

@@ -15,7 +15,7 @@ from torch import nn
 from knn_seq.errors import InvalidSetting
 from knn_seq.models import TokenPair
 from knn_seq.models import int8 as int8_module
-from knn_seq.models.int8 import LEVELS, Int8Linear, Int8Weight, quantize_linears
+from knn_seq.models.int8 import BLOCK, LEVELS, Int8Linear, Int8Weight, quantize_linears
 from knn_seq.models.linear import linear_for
 from knn_seq.settings import DecodingSettings, ModelSettings
 
@@ -104,6 +104,20 @@ def test_some_outputs_are_those_of_the_complete_layer(kernel):
         rows, outputs = torch.tensor([6, 0, 6]), torch.tensor([39, 2, 0])
         few = layer.outputs_of(x, rows, outputs)
         torch.testing.assert_close(few, layer(x)[rows, outputs], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_blocks_of_outputs_are_those_of_layers_of_their_own(biased):
+    outputs = 2 * BLOCK + 5
+    weight, bias = Int8Weight.of(torch.randn(outputs, 16)), torch.randn(outputs) if biased else None
+    layer, x = Int8Linear(weight, bias), torch.randn(3, 2, 16)
+    expected = [
+        Int8Linear(weight.rows(ids), None if bias is None else bias[ids])(x) for ids in torch.arange(outputs).split(100)
+    ]
+    assert torch.equal(layer(x), torch.cat(expected, dim=2))
+    wide = linear_for(layer, "int8")
+    for rows in (6, 1, 4):  # in the same memory
+        assert torch.equal(wide(x.view(6, 16)[:rows]), layer(x).view(6, -1)[:rows])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

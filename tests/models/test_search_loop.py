@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_models import END, make_model
 
 from knn_seq.models.base import StepChanges, StreamHook
@@ -19,6 +21,8 @@ SETTINGS = [
     DecodingSettings(beam_size=3, max_length=12, length_penalty=0.2),
     DecodingSettings(beam_size=2, max_length=3),
 ]
+
+MARIAN = make_model("marian")
 
 
 @pytest.fixture(scope="module", params=["marian", "t5", "llama"])
@@ -119,6 +123,27 @@ def test_no_more_rows_than_allowed_unless_a_sentence_needs_them():
     loop = SearchLoop(counted, 1)
     added(loop, model, SOURCES[0], SETTINGS[3])
     assert len(list(loop.run())) == 1
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sources=st.lists(st.lists(st.integers(4, 60), max_size=9).map(lambda tokens: [*tokens, END]), max_size=9),
+    budget=st.integers(1, 120),
+)
+def test_the_token_budget_is_kept_and_changes_no_output(sources, budget):
+    model, decoding = MARIAN, DecodingSettings(beam_size=2, max_length=6)
+    loop = SearchLoop(model.row_decoder, 100, budget)
+    costs = {added(loop, model, source, decoding): 3 * len(source) for source in sources if len(source) <= 6}
+    costs |= {added(loop, model, source, decoding): len(source) + 2 * 6 for source in sources if len(source) > 6}
+    loop.step()
+    while loop.busy:
+        under_way = [sentence.request for batch in loop._batches for sentence in batch.sentences]
+        tokens = [costs[request.ticket] for request in under_way]
+        assert sum(tokens) <= budget or len(tokens) == 1
+        loop.step()
+    limited = DecodingSettings(beam_size=2, max_length=6, batch_tokens=budget)
+    for ours, wanted in zip(model.generate(sources, limited), model.generate(sources, decoding), strict=True):
+        same(ours, wanted)
 
 
 def test_random_numbers_do_not_depend_on_the_batch(model):

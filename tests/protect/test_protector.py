@@ -6,12 +6,14 @@ import random
 import re
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knn_seq.errors import InvalidSetting
-from knn_seq.protect import Finder, Protector, Role, Tag, join
+from knn_seq.protect import Attention, Finder, Protector, Role, Tag, join
+from knn_seq.protect.attention import best_stretch
 from knn_seq.protect.content import paired, same_tags, tags_of
 
 PLACEHOLDERS = re.split(
@@ -120,11 +122,27 @@ def contents(draw):
     return tuple(parts)
 
 
+def random_attention(seed: int):
+    """Tells where a model looked, of which nothing is true."""
+
+    def attend(outputs):
+        generator = np.random.default_rng(seed)
+        found = []
+        for output in outputs:
+            spans = [[(place, place + 3) if generator.random() < 0.9 else None for place in range(60)] for _ in "ab"]
+            weights = generator.dirichlet(np.full(60, 0.05), 60).astype(np.float32)
+            found.append(Attention(*spans, weights) if generator.random() < 0.9 and output else None)
+        return found
+
+    return attend
+
+
 @pytest.mark.parametrize("mischief", MISCHIEF)
 @settings(max_examples=50)
-@given(content=contents(), seed=st.integers(0, 9))
-def test_every_tag_of_a_file_is_there_once_and_well_nested(mischief, content, seed):
-    [result] = Protector(adversary(mischief, seed)).translate([content])
+@given(content=contents(), seed=st.integers(0, 9), attends=st.booleans())
+def test_every_tag_of_a_file_is_there_once_and_well_nested(mischief, content, seed, attends):
+    attention = random_attention(seed) if attends else None
+    [result] = Protector(adversary(mischief, seed), attention=attention).translate([content])
     known, written = paired(content), result.content
     assert Counter(t.raw for t in tags_of(known) if not t.in_text) == Counter(
         t.raw for t in tags_of(written) if not t.in_text
@@ -222,3 +240,66 @@ def test_sentences_and_paragraphs_of_markup_are_translated_one_by_one():
     [result] = Protector(translate, sentences=starts).translate([(source,)])
     assert asked[:2] == ["Um <b>dois</b>.", "Três."]
     assert join(result.content) == "<qt><p>UM <b>DOIS</b>. TRÊS.</p><p>QUATRO %1</p></qt>"
+
+
+def word_attention(source: str, output: str, links: dict[str, str]) -> Attention:
+    """That of a model with a token a word, which looks at one word of the source for each of the output's."""
+    spans = [[match.span() for match in re.finditer(r"\w+|[^\w\s]", text)] for text in (source, output)]
+    words = [[text[slice(*span)] for span in its] for text, its in zip((source, output), spans, strict=True)]
+    weights = np.zeros((len(words[1]), len(words[0])), np.float32)
+    for place, word in enumerate(words[1]):
+        weights[place, words[0].index(links.get(word, word))] = 1.0
+    return Attention(*spans, weights)
+
+
+def test_markup_goes_where_the_model_looked_and_nothing_is_translated_twice():
+    asked = []
+    output = "They saw the white house of the king."
+    links = {"They": "Viram", "saw": "Viram", "the": "a", "white": "branca", "house": "casa", "of": "do", "king": "rei"}
+
+    def translate(texts):
+        asked.extend(texts)
+        return [output for _ in texts]
+
+    def attend(outputs):
+        assert outputs == [output]
+        return [word_attention("Viram a casa branca do rei.", output, links)]
+
+    content = paired(
+        (
+            "Viram a ",
+            Tag("<b>", Role.OPEN, "b", 8, 11),
+            "casa ",
+            Tag("<i>", Role.OPEN, "i", 16, 19),
+            "branca",
+            Tag("</i>", Role.CLOSE, "i", 25, 29),
+            Tag("</b>", Role.CLOSE, "b", 29, 33),
+            " do rei.",
+        )
+    )
+    [result] = Protector(translate, attention=attend).translate([content])
+    assert join(result.content) == "They saw the <b><i>white</i> house</b> of the king."
+    assert asked == ["Viram a casa branca do rei."]
+
+
+@given(gains=st.lists(st.integers(-5, 5), min_size=1, max_size=8))
+def test_the_best_stretch_is_that_of_all_stretches(gains):
+    first, last = best_stretch(gains)
+    every = [sum(gains[i : j + 1]) for i in range(len(gains)) for j in range(i, len(gains))]
+    assert sum(gains[first : last + 1]) == max(every)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("veja <https://example.org/a> e <EOT>", ["<https://example.org/a>", "<EOT>"]),
+        ("Um.<p>Dois <b>três</b>", ["<p>", "<b>", "</b>"]),
+        ("para <bug-x@gnu.org>.", ["<bug-x@gnu.org>"]),
+        ("Uso: programa <arquivo>", []),
+        ("<B>x</B>", ["<B>", "</B>"]),
+    ],
+)
+def test_what_is_in_angle_brackets(text, found):
+    assert Finder().find(text) == found
+    [result] = Protector(lambda texts: ["x"] * len(texts)).translate([(text,)])
+    assert Counter(Finder().find(join(result.content))) == Counter(found)

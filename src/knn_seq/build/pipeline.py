@@ -14,6 +14,7 @@ from knn_seq.build.engine import Engine, open_engine
 from knn_seq.build.ids import id_prefix, make_ids_unique
 from knn_seq.build.index import DEFAULT_INDEX, store_index
 from knn_seq.build.keys import store_keys
+from knn_seq.build.shortlist import require_encoder, store_shortlist
 from knn_seq.build.shots import with_shots
 from knn_seq.build.subset import check_subset_settings, store_subset
 from knn_seq.build.text import PROGRESS_NAME, Naming, store_text
@@ -21,11 +22,13 @@ from knn_seq.combine import COMBINERS, Combiner
 from knn_seq.combine.trained import TrainedCombiner
 from knn_seq.corpus import Corpus
 from knn_seq.decoding import KnnDecoder, settings_name
+from knn_seq.decoding.stored_shortlist import attach_shortlist, lacks_shortlist, shortlist_path
 from knn_seq.errors import DamagedFile, InvalidSetting, KnnSeqError, UnknownTokens
 from knn_seq.index import delete_unused
 from knn_seq.likelihood import calibrate, most_likely
 from knn_seq.models import Model
 from knn_seq.models.base import absolute_name
+from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.runtime.clock import now
 from knn_seq.runtime.wording import count
 from knn_seq.settings import BuildSettings, SearchSettings, with_value
@@ -68,6 +71,8 @@ def build_datastore(path: str | Path, model: Model, corpus: Corpus, settings: Bu
         raise InvalidSetting(f"Keys cannot be stored as '{settings.key_dtype}': choose from {', '.join(KEY_DTYPES)}.")
     if settings.sentence_search is not None:
         check_subset_settings(model, settings, settings.distance_metric)
+    if lacks_shortlist(model):
+        require_encoder(model)
     corpus = with_shots(corpus, model, settings)
     corpus.bind(model)
     folder = DatastoreFolder(path)
@@ -132,13 +137,15 @@ class _Builder:
         if {"keys", "index"} & set(unfinished):
             self.engine.start(load_model="keys" in unfinished)
         for step in unfinished:
+            if step in ("defaults", "combiner"):  # they measure what translating will choose from
+                self._shortlist()
             actions[step]()
             self.manifest.steps[step] = StepInfo("done")
             self.folder.save(self.manifest)
             delete_unused(self.folder)
         (self.folder.base.path / PROGRESS_NAME).unlink(missing_ok=True)
         drop_unlisted(self.folder)
-        anything_done = self._subset() or bool(unfinished)
+        anything_done = any([self._shortlist(), self._subset(), unfinished])
         if not anything_done:
             log.info("%s is complete already; nothing was done.", self.folder.path)
         return anything_done
@@ -204,6 +211,16 @@ class _Builder:
             general=general_sentences(self.model, self.settings.general),
             sentences=self.settings.calibration_sentences,
         )
+
+    def _shortlist(self) -> bool:
+        """Let the model have one, if it is to; returns whether it was learned now."""
+        if not lacks_shortlist(self.model) or not isinstance(self.model, EncoderDecoderModel):
+            return False
+        missing = not shortlist_path(self.folder).exists()
+        if missing:
+            store_shortlist(self.folder, self.model)
+        attach_shortlist(self.folder, self.model)
+        return missing
 
     def _subset(self) -> bool:
         if self.settings.sentence_search is None:

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
     recipe = _recipe(arguments)
     _require_consistent(arguments, recipe)
     actions = (arguments.sentence_search, arguments.remove, recipe, arguments.as_default, arguments.check)
-    if not any(actions) and arguments.clusters is None:
+    if not any(actions) and arguments.clusters is None and not arguments.shortlist:
         print(describe(DatastoreFolder(arguments.store)))
         return
     store, name = Datastore(arguments.store), arguments.name
@@ -85,6 +85,13 @@ def run(arguments: argparse.Namespace) -> None:
 
         store_clusters(store, arguments.clusters)
         print(f"The keys of {store.path} have clusters.")
+    if arguments.shortlist:
+        from knn_seq.build.shortlist import add_shortlist
+        from knn_seq.settings import ModelSettings
+
+        own = {**chosen(arguments, ModelSettings), "shortlist": False}  # or it would have to be there already
+        add_shortlist(store, store.load_model(arguments.model, **own))
+        print(f"{store.path} has a shortlist.")
     if arguments.remove is not None:
         store.remove_index(arguments.remove)
         print(f"The index '{arguments.remove}' of {store.path} is removed.")

@@ -43,7 +43,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--shortlist",
         action=argparse.BooleanOptionalAction,
-        help="choose only among what each source can become, for models that come with such a list: Firefox's",
+        help="choose only among what each source can become: Firefox's models come with such a list; for others build "
+        "and index learn one from the sentence pairs",
     )
 
 
@@ -203,6 +204,11 @@ def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--length-penalty", type=float, help="the larger, the longer the outputs (default 1.0)")
     group.add_argument("--max-length", type=int, help="tokens of an output at most (default 256)")
     group.add_argument("--batch-size", type=int, help="sentences at a time (default 32)")
+    group.add_argument(
+        "--batch-tokens",
+        type=int,
+        help="tokens at a time: a sentence has its source's, and as many for each beam (default: any number)",
+    )
     group.add_argument("--sample", action="store_true", default=None, help="sample instead of searching")
     group.add_argument("--top-k", type=int, help="sample among the most probable only")
     group.add_argument("--top-p", type=float, help="sample among those that hold this much probability")

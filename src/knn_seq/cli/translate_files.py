@@ -68,7 +68,7 @@ def translate_files(arguments: argparse.Namespace, names: Sequence[str]) -> None
         raise InvalidSetting(f"{flag} is for lines: leave it out, or give the text on standard input.")
     outputs = _outputs(arguments, names)
     _require_formats(names, arguments.format)
-    with open_translator(arguments, arguments.ensemble) as translator:
+    with open_translator(arguments, arguments.ensemble, glossary=arguments.glossary) as translator:
         options = (arguments.format, arguments.document_options)
         documents = [open_for(translator, name, *options) for name in names]  # a bad one is refused before work begins
         total = sum(segment.wanted for document in documents for segment in document.segments)

@@ -10,6 +10,7 @@ from knn_seq.decoding.piece_trie import PieceTrie
 from knn_seq.glossary import Occurrence, TermCheck, TermFinder
 from knn_seq.glossary.occurrences import capitalised
 from knn_seq.models import PairTokenizer, Source
+from knn_seq.models.token_spans import common_length
 
 _ENDED = re.compile(r"[.!?…]['\"”’)\]]*$")
 
@@ -23,12 +24,14 @@ class DueTerms:
         check: Tells which of them a text has.
         spans: For each the source tokens that hold it, from and to; None: not known.
         capitals: The source begins with a large letter.
+        pushed: Those that are pushed when the model looks at them; the others come by themselves; None: all.
     """
 
     occurrences: Sequence[Occurrence]
     check: TermCheck
     spans: Sequence[tuple[int, int] | None]
     capitals: bool
+    pushed: frozenset[int] | None = None
     locked: LockedPrefix | None = None  # of a sentence that is decoded again
     banned: list[list[int]] = field(default_factory=list)  # sequences of tokens that must not be written
 
@@ -74,7 +77,7 @@ class TermTokens:
         for source, occurrences in zip(sources, found, strict=True):
             spans = []
             for _ in occurrences:
-                begin, end = (_common(source.tokens, next(encoded)) for _ in range(2))
+                begin, end = (common_length(source.tokens, next(encoded)) for _ in range(2))
                 spans.append((begin, end) if begin < end else None)
             if not occurrences:
                 due.append(None)
@@ -121,13 +124,3 @@ class TermTokens:
             encoded = self.tokenizer.encode_targets(unknown)
             self._encoded |= {text: tokens[:-1] for text, tokens in zip(unknown, encoded, strict=True)}
         return [self._encoded[text] for text in texts]
-
-
-def _common(tokens: Sequence[int], others: Sequence[int]) -> int:
-    """How many tokens two sequences have in common, from the first on."""
-    count = 0
-    for token, other in zip(tokens, others, strict=False):
-        if token != other:
-            break
-        count += 1
-    return count

@@ -16,6 +16,7 @@ from knn_seq.decoding.searches import Searches
 from knn_seq.decoding.skip import SkipNetwork, Skipping, open_skip
 from knn_seq.decoding.step import KnnBatch
 from knn_seq.decoding.stored_settings import PARTS, stored_settings
+from knn_seq.decoding.stored_shortlist import attach_shortlist
 from knn_seq.errors import InvalidSetting, KnnSeqError
 from knn_seq.models import Model, Source
 from knn_seq.retrieve import RETRIEVERS, Retriever
@@ -41,6 +42,7 @@ class KnnDecoder:
         self, store: DatastoreFolder | TranslationMemory, model: Model, options: Mapping[str, Any] | None = None
     ) -> None:
         self.store, self.model, self.options = store, model, dict(options or {})
+        attach_shortlist(store, model)
         # What a translation memory, which has no settings of its own, is searched with.
         self.memory_settings = SearchSettings(retriever="memory", combiner="distance")
         self._retrievers: dict[str, tuple[Retriever, SearchSettings]] = {}

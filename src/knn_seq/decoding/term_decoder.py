@@ -1,4 +1,4 @@
-"""Sentences decoded with binding terms: pushed first, and where that was not enough, decoded again."""
+"""Sentences decoded with binding terms: as they are, then with those pushed that are missing, then constrained."""
 
 from __future__ import annotations
 
@@ -55,17 +55,21 @@ class TermDecoder:
             decode: Does the decoding.
         """
         due = self.tokens.due(sources, finder)
-        bound = {number: terms for number, terms in enumerate(due) if terms is not None}
-        free = [number for number in range(len(sources)) if number not in bound]
-        found: dict[int, BoundOutput] = {}
-        if free:
-            found |= zip(free, (BoundOutput(outputs, None) for outputs in decode(free, None)), strict=True)
-        batch = TermBatch(list(bound.values()), self.tokens, self.ends)
-        places = list(bound)  # of each sentence in the batch that was decoded last
-        if bound:
-            outputs_of = zip(bound.items(), decode(places, batch), strict=True)
-            found |= {number: BoundOutput(outputs, terms.check) for (number, terms), outputs in outputs_of}
-        lacking = {number: terms for number, terms in bound.items() if self._faults(terms, found[number])}
+        # What a sentence becomes without its terms is kept if it has them; else only those are pushed that it lacks.
+        found = {
+            number: BoundOutput(outputs, None if terms is None else terms.check)
+            for number, (outputs, terms) in enumerate(zip(decode([*range(len(sources))], None), due, strict=True))
+        }
+        lacking = {
+            number: replace(terms, pushed=self._lacking(terms, found[number]))
+            for number, terms in enumerate(due)
+            if terms is not None and self._faults(terms, found[number])
+        }
+        batch, places = TermBatch(list(lacking.values()), self.tokens, self.ends), list(lacking)
+        if lacking:
+            for number, outputs in zip(places, decode(places, batch), strict=True):
+                found[number] = BoundOutput(outputs, found[number].check)
+        lacking = {number: terms for number, terms in lacking.items() if self._faults(terms, found[number])}
         for _ in range(PASSES):
             if not lacking:
                 break
@@ -83,6 +87,9 @@ class TermDecoder:
                 if not faults:
                     del lacking[number]
         return [found[number] for number in range(len(sources))]
+
+    def _lacking(self, terms: DueTerms, output: BoundOutput) -> frozenset[int]:
+        return frozenset(terms.check.missing(self.model.tokenizer.decode(output.outputs[0].tokens)))
 
     def _faults(self, terms: DueTerms, output: BoundOutput) -> int:
         """How many terms the best output lacks, and how often it has what is forbidden."""

@@ -104,6 +104,7 @@ class TermBatch:
     def push(self, at: RowStep, term: Begun) -> None:
         """Let a row continue a term."""
         tokens = list(term.trie.next)
+        complete(at.step, at.row, tokens)
         mix(at.step.log_probs[at.row], tokens, term.share)
         self.begin(at, term._replace(pushed=True), tokens)
 
@@ -165,6 +166,7 @@ class TermBatch:
             for number, one in enumerate(due.occurrences):
                 if one.target:
                     first = list(self.tokens.trie(one, "" if begins else " ", begins and due.capitals).next)
+                    complete(step, row, first)
                     if step.log_probs[row, first].max() >= best[row] + math.log(LIKELY):
                         found.append((row, number, 1.0))
         return found
@@ -233,7 +235,7 @@ class RowStep:
             else:
                 self._push(Begun(self._trie(locked.occurrence), locked.occurrence, FORCED))
         elif begun is not None and begun.trie.complete:
-            self._end_word(begun.occurrence)
+            self._end_word(begun)
         elif begun is not None and (begun.share == FORCED or not self._comes_by_itself(begun)):
             self._push(begun)
         for banned in self.due.banned:
@@ -244,6 +246,8 @@ class RowStep:
     def look(self, occurrence: int, attention: float) -> None:
         """Push a term whose words the model looks at, if it is due and a word can begin here."""
         self.batch.looked[self.sentence, occurrence].append(Place(self.prefix, attention))
+        if self.due.pushed is not None and occurrence not in self.due.pushed:
+            return
         if attention < LOOKS or self.pushed or self._was_written(occurrence) or self._begins_by_itself(occurrence):
             return
         if self._is_written(occurrence) or self.junction is None:
@@ -312,6 +316,8 @@ class RowStep:
             return True
         if len(added) > 1 and any(form.casefold().startswith(added) for form in forms):
             return True  # a form of the term, in other pieces
+        if any(self.best in self._trie(other).next for other in self.missing if other != begun.occurrence):
+            return True  # another term comes first
         # A term that is nearly as likely as another word is one of two orders of the words, not a wrong translation.
         log_probs = self.step.log_probs[self.row]
         return bool(log_probs[list(begun.trie.next)].max() > log_probs[self.best] + math.log(NEARLY))
@@ -321,16 +327,26 @@ class RowStep:
         capital = before in ("", " ") and self.due.starts_sentence(self.text)
         return self.batch.tokens.trie(self.due.occurrences[occurrence], before, capital)
 
-    def _end_word(self, occurrence: int) -> None:
+    def _end_word(self, begun: Begun) -> None:
         """Let the term that was pushed be a word, and not the beginning of another that is no form of it."""
-        if occurrence in self.missing:
+        if begun.occurrence in self.missing:
             return
         for _ in range(TRIES):
-            inflected = len(self.added) <= ENDING and occurrence not in self.due.check.missing(self.longer)
-            if self.junction is not None or inflected:
+            if self.junction is not None:
+                return
+            if len(self.added) <= ENDING and begun.occurrence not in self.due.check.missing(self.longer):
+                self.batch._following[self.sentence, (*self.prefix, self.best)] = begun  # it ends behind its ending
                 return
             self.step.log_probs[self.row, self.best] = -torch.inf
             self._best = self._longer = None
+
+
+def complete(step: Step, row: int, tokens: Sequence[int]) -> None:
+    """Let a row have these tokens, also where a shortlist has left them out."""
+    if step.left_out is not None:
+        missing = [token for token in tokens if step.log_probs[row, token] == -torch.inf]
+        places = torch.tensor(missing, dtype=torch.int64, device=step.log_probs.device)
+        step.log_probs[row, places] = step.left_out(torch.full_like(places, row), places)
 
 
 def mix(log_probs: Tensor, tokens: Sequence[int], share: float) -> None:

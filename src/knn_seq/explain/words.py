@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import NamedTuple
 
 from knn_seq.models import PairTokenizer
+from knn_seq.models.token_spans import is_special, output_spans, written_end
 
 # Scripts that put no space between words: there a word is what a token is.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff]")
@@ -32,7 +33,7 @@ def words_of(text: str, tokens: Sequence[int], tokenizer: PairTokenizer) -> list
         tokens: The target tokens.
         tokenizer: The model's.
     """
-    spans = list(_spans(text, tokens, tokenizer))
+    spans = list(output_spans(text, tokens, tokenizer))
     cuts = _cuts(text, {end for _, _, end in spans})
     words = []
     for start, stop in pairwise(cuts):
@@ -50,8 +51,8 @@ def around_word(text: str, tokens: Sequence[int], place: int, tokenizer: PairTok
         place: Of the token among them.
         tokenizer: The model's.
     """
-    begin, end = (_end(text, tokens[:count], tokenizer) for count in (place, place + 1))
-    if _special(tokens[place], tokenizer):
+    begin, end = (written_end(text, tokens[:count], tokenizer) for count in (place, place + 1))
+    if is_special(tokens[place], tokenizer):
         return text[:begin], "", text[begin:]
     begin += len(text[begin:]) - len(text[begin:].lstrip())
     end = max(end, begin)
@@ -61,34 +62,9 @@ def around_word(text: str, tokens: Sequence[int], place: int, tokenizer: PairTok
     return text[:start], text[start:stop], text[stop:]
 
 
-def _spans(text: str, tokens: Sequence[int], tokenizer: PairTokenizer) -> Iterator[tuple[int, int, int]]:
-    """Of each token that wrote something its place in the sentence, and where its text begins and ends."""
-    begin, waiting = 0, []
-    for place, token in enumerate(tokens):
-        if _special(token, tokenizer):
-            continue
-        end = _end(text, tokens[: place + 1], tokenizer)
-        waiting.append(place)
-        if text[begin:end].strip():
-            # Tokens that wrote nothing by themselves, such as the first bytes of a character, wrote this together.
-            first = end - len(text[begin:end].lstrip())
-            yield from ((each, first, end) for each in waiting)
-            begin, waiting = end, []
-
-
-def _end(text: str, tokens: Sequence[int], tokenizer: PairTokenizer) -> int:
-    """How far the first tokens of a text write it: as far as what they decode to agrees with it."""
-    agreeing = takewhile(lambda pair: pair[0] == pair[1], zip(tokenizer.decode(list(tokens)), text, strict=False))
-    return sum(1 for _ in agreeing)
-
-
 def _cuts(text: str, ends: set[int]) -> list[int]:
     """Where words begin and end, given where tokens end."""
     return sorted({0, len(text), *_edges(text), *(end for end in ends if _unspaced(text, end))})
-
-
-def _special(token: int, tokenizer: PairTokenizer) -> bool:
-    return not tokenizer.decode([token]).strip() and bool(tokenizer.token(token).strip("▁Ġ@ "))
 
 
 def _edges(text: str) -> Iterator[int]:

@@ -14,7 +14,7 @@ class SegmentReport:
         key: What people find it by in the file: an id, a line.
         source: Its text.
         target: The translation.
-        origin: "exact", "neighbours", "model" or "unchanged".
+        origin: "exact", "stored", "neighbours", "model" or "unchanged".
         share: Of the tokens, those that neighbours decided; None if nobody asked, or no model wrote them.
         repaired: The model's first output lacked a placeholder or a tag.
     """
@@ -30,7 +30,8 @@ class SegmentReport:
         """The origin in words for people."""
         if self.origin == "neighbours":
             return f"neighbours {max(self.share or 0.0, 0.01):.0%}".replace("%", " %")
-        return {"exact": "exact match", "model": "model alone"}.get(self.origin, self.origin)
+        words = {"exact": "exact match", "stored": "exact match but for tags", "model": "model alone"}
+        return words.get(self.origin, self.origin)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class FileReport:
         return self._with_origin("exact")
 
     @property
+    def stored(self) -> int:
+        """Segments that the store has without their tags, which were placed by where the model looks."""
+        return self._with_origin("stored")
+
+    @property
     def by_neighbours(self) -> int:
         """Segments in which neighbours decided a token."""
         return self._with_origin("neighbours")
@@ -90,6 +96,7 @@ class FileReport:
         parts = [
             f"{count(len(self.segments), 'segment')}, {count(self.words, 'word')}",
             f"{count(self.exact_matches, 'exact match').replace('matchs', 'matches')}",
+            *([f"{self.stored:,} exact but for tags"] if self.stored else []),
             f"{self.by_neighbours:,} with neighbours",
             f"{count(self.repaired, 'segment')} with placeholders repaired",
             f"{count(self.terms, 'term')} applied",
@@ -106,6 +113,7 @@ class FileReport:
             "segments": len(self.segments),
             "words": self.words,
             "exact_matches": self.exact_matches,
+            "exact_but_for_tags": self.stored,
             "by_neighbours": self.by_neighbours,
             "placeholders_repaired": self.repaired,
             "terms_applied": self.terms,

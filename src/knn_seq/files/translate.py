@@ -13,8 +13,8 @@ from knn_seq.documents.sentences import sentence_starts
 from knn_seq.errors import KnnSeqError
 from knn_seq.explain import changed_tokens
 from knn_seq.files.report import FileReport, SegmentReport
+from knn_seq.files.stored import StoredTranslations
 from knn_seq.protect import Content, Protected, Protector, join
-from knn_seq.protect.content import tags_of
 from knn_seq.storage.atomic import disk_errors, partial_of, publish
 from knn_seq.translator import Translator
 
@@ -136,17 +136,17 @@ class _Run:
         self.terms = self.cut = 0
         self._translator, self._exact, self._options = translator, exact_matches, options
         sentences = partial(sentence_starts, language=translator.model.source_language)
-        self._protector = Protector(self._translated, placeholders, sentences)
+        self._protector = Protector(self._translated, placeholders, sentences, translator.attention)
+        self._stored = StoredTranslations(translator, self._protector)
         self._known: dict[Content, tuple[Content, SegmentReport]] = {}
 
     def translate(self, segments: Sequence[Segment]) -> list[tuple[Content, SegmentReport]]:
         """The translation of each segment, and what became of it."""
         new = list(dict.fromkeys(segment.content for segment in segments if segment.content not in self._known))
-        for content in list(new) if self._exact else []:
-            stored = self._stored(content)
-            if stored is not None:
-                self._known[content] = stored, SegmentReport("", join(content), join(stored), "exact")
-                new.remove(content)
+        for content, stored in self._stored.find(new).items() if self._exact else ():
+            origin = "exact" if stored.certain else "stored"
+            self._known[content] = stored.content, SegmentReport("", join(content), join(stored.content), origin)
+            new.remove(content)
         results = self._protector.translate(new)
         for content, result, share in zip(new, results, self._shares(results), strict=True):
             origin = "unchanged" if result.untranslated else "neighbours" if share else "model"
@@ -159,20 +159,6 @@ class _Run:
             content, report = self._known[segment.content]
             made.append((content, replace(report, key=segment.key)))
         return made
-
-    def _stored(self, content: Content) -> Content | None:
-        """The stored translation of a text without tags of its file, if it has the same placeholders."""
-        if any(not tag.in_text for tag in tags_of(content)):
-            return None
-        text = join(content)
-        for source in dict.fromkeys((text, " ".join(text.split()))):
-            target = self._translator.exact_matches.target(source)
-            if target is not None:
-                before, behind = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-                if source != text:
-                    target = f"{before}{target.strip()}{behind}"
-                return self._protector.kept(content, target)
-        return None
 
     def _translated(self, texts: list[str]) -> list[Translation]:
         return self._translator.translate(texts, **self._options) if texts else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from knn_seq.glossary.words import algorithm_of
+from knn_seq.glossary.stemmers import algorithm_of
 
 SHORT = 3  # letters: in a language without a list, words of no more
 _LISTS = {"english": "STOPWORDS_EN_PLUS"}  # where there are several

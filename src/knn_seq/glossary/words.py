@@ -8,48 +8,14 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+from knn_seq.glossary.function_words import function_words
+from knn_seq.glossary.stemmers import algorithm_of, installed
+
 # Scripts that are written without spaces: each character is a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[\w\u0300-\u036f])+|[^\w\s]")
 # Words with a spelling in common: the first mode asks for most.
 MODES = ("exact", "folded", "stem")
-_ALGORITHMS = {
-    "ar": "arabic",
-    "ca": "catalan",
-    "cs": "czech",
-    "da": "danish",
-    "de": "german",
-    "el": "greek",
-    "en": "english",
-    "eo": "esperanto",
-    "es": "spanish",
-    "et": "estonian",
-    "eu": "basque",
-    "fa": "persian",
-    "fi": "finnish",
-    "fr": "french",
-    "ga": "irish",
-    "hi": "hindi",
-    "hu": "hungarian",
-    "hy": "armenian",
-    "id": "indonesian",
-    "it": "italian",
-    "lt": "lithuanian",
-    "nb": "norwegian",
-    "ne": "nepali",
-    "nl": "dutch",
-    "nn": "norwegian",
-    "no": "norwegian",
-    "pl": "polish",
-    "pt": "portuguese",
-    "ro": "romanian",
-    "ru": "russian",
-    "sr": "serbian",
-    "sv": "swedish",
-    "ta": "tamil",
-    "tr": "turkish",
-    "yi": "yiddish",
-}
 
 
 class Word(NamedTuple):
@@ -92,7 +58,7 @@ class Spelling:
 
     def __init__(self, language: str | None = None) -> None:
         self.language = language
-        self.algorithm = _installed(algorithm_of(language))
+        self.algorithm = installed(algorithm_of(language))
         self.stems = self.algorithm is not None
 
     def keys(self, words: list[str], mode: str) -> list[str]:
@@ -106,25 +72,6 @@ class Spelling:
         return _folded if mode == "folded" or self.algorithm is None else _stemming(self.algorithm)
 
 
-def algorithm_of(language: str | None) -> str | None:
-    """The name of a language's stemmer, by its code or its name; None: it has none."""
-    if not language:
-        return None
-    name = language.lower()
-    # "eng_Latn" and "en-US" begin with their language; three letters are cut to two where that is the same language.
-    code = re.split(r"[-_]", name)[0]
-    return _ALGORITHMS.get(code) or _ALGORITHMS.get(_THREE_LETTERS.get(code, "")) or (name if name in _NAMES else None)
-
-
-_NAMES = frozenset(_ALGORITHMS.values())
-_THREE_LETTERS = {
-    "arb": "ar", "cat": "ca", "ces": "cs", "dan": "da", "deu": "de", "ell": "el", "eng": "en", "spa": "es",
-    "est": "et", "eus": "eu", "pes": "fa", "fin": "fi", "fra": "fr", "gle": "ga", "hin": "hi", "hun": "hu",
-    "hye": "hy", "ind": "id", "ita": "it", "lit": "lt", "nob": "nb", "npi": "ne", "nld": "nl", "nno": "nn",
-    "pol": "pl", "por": "pt", "ron": "ro", "rus": "ru", "srp": "sr", "swe": "sv", "tam": "ta", "tur": "tr",
-}  # fmt: skip
-
-
 @lru_cache(maxsize=1 << 16)
 def _exact(word: str) -> str:
     return unicodedata.normalize("NFC", word)
@@ -135,21 +82,16 @@ def _folded(word: str) -> str:
     return unicodedata.normalize("NFC", word.casefold())
 
 
-def _installed(algorithm: str | None) -> str | None:
-    """A stemmer that the installed library has; older ones know fewer languages."""
-    import snowballstemmer
-
-    return algorithm if algorithm in snowballstemmer.algorithms() else None
-
-
 @lru_cache(maxsize=8)
 def _stemming(algorithm: str) -> Callable[[str], str]:
     import snowballstemmer
 
-    stemmer = snowballstemmer.stemmer(algorithm)
+    stemmer, others = snowballstemmer.stemmer(algorithm), function_words(algorithm)
 
     @lru_cache(maxsize=1 << 16)
     def stem(word: str) -> str:
-        return str(stemmer.stemWord(_folded(word)))
+        folded = _folded(word)
+        # A stemmer cuts "você" (you) and "vocais" (vocals) to the same letters.
+        return folded if folded in others else str(stemmer.stemWord(folded))
 
     return stem

@@ -2,138 +2,117 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from knn_seq.index.faiss_library.stored_keys import OFFSET_MASK, ListScan
 from knn_seq.index.torch import product_rounding
+
+MANY = 64  # queries: for so many a product tells first which of them have to be compared
+FEW = 8  # neighbours that are asked for first: few of the nearest are among a few rows, unless all are
 
 Found = tuple[NDArray[np.float32], NDArray[np.int64]]
 """Distances and ids, (queries, k) each, nearest first; infinity and -1 where there are fewer."""
 
 
 class ExactRows:
-    """Rows with ids, compared with queries by one product of matrices in float32.
-
-    The product finds candidates, sums of squared differences (or products) rank them; all are candidates that rounding
-    in the product may have hidden, so the result is exact.  It does not change: `with_rows` and `without` make others.
+    """Rows with ids, each compared with each query.  They do not change: `with_rows` and `without` make others.
 
     Args:
-        dimension: Of rows and queries.
+        rows: (n, dimension), float16 or float32; of length one if the metric is the cosine.
+        ids: (n,), ascending.
         metric: "l2", "ip" or "cosine".
     """
 
-    def __init__(self, dimension: int, metric: str) -> None:
-        self.dimension, self.metric = dimension, metric
-        self.rows = np.empty((0, dimension), np.float32)  # of length one if the metric is the cosine
-        self.ids = np.empty(0, np.int64)
-        self.centre = np.zeros(dimension, np.float32)  # from there products lose fewer digits
-        self._centred = self.rows
-        self._offsets = np.empty(0, np.float32)  # what a row adds to its distance; infinity: it is deleted
-        self._farthest = 0.0  # from the centre
+    def __init__(self, rows: NDArray[Any], ids: NDArray[np.int64], metric: str) -> None:
+        self.rows, self.ids, self.metric = np.ascontiguousarray(rows), ids, metric
+        self._scan = ListScan(self.rows[None], np.zeros(MANY, np.int64), metric == "ip") if len(rows) else None
+        single = torch.from_numpy(self.rows.astype(np.float32))
+        squares = single.square().sum(dim=1)
+        self._longest = math.sqrt(float(squares.max())) if len(rows) else 0.0
+        self._added, self._factors = (0 * squares, -single.T) if metric == "ip" else (squares, -2 * single.T)
 
     def __len__(self) -> int:
-        return int(np.isfinite(self._offsets).sum())
+        return len(self.rows)
 
     def with_rows(self, rows: NDArray[Any], ids: NDArray[np.int64]) -> ExactRows:
         """The same with more rows, (n, dimension), of larger ids, (n,) ascending."""
-        added = self._comparable(np.asarray(rows, np.float32))
-        other = copy.copy(self)
-        if not len(self.rows) and self.metric != "ip":
-            other.centre = added.mean(axis=0)
-        centred = added - other.centre
-        squares = np.einsum("nd,nd->n", centred, centred)
-        other.rows, other.ids = np.concatenate([self.rows, added]), np.concatenate([self.ids, ids])
-        other._centred = np.concatenate([self._centred, centred])
-        offsets = np.zeros_like(squares) if self.metric == "ip" else squares
-        other._offsets = np.concatenate([self._offsets, offsets])
-        other._farthest = max(self._farthest, math.sqrt(float(squares.max(initial=0.0))))
-        return other
+        added = _normalized(rows) if self.metric == "cosine" else rows
+        return ExactRows(np.concatenate([self.rows, added]), np.concatenate([self.ids, ids]), self.metric)
 
     def without(self, deleted: NDArray[np.bool_]) -> ExactRows:
         """The same without rows, (rows,) bool."""
-        if not deleted.any():
-            return self
-        other = copy.copy(self)
-        other._offsets = np.where(deleted, np.float32(np.inf), self._offsets)
-        return other
+        return ExactRows(self.rows[~deleted], self.ids[~deleted], self.metric) if deleted.any() else self
 
     def merge(self, queries: NDArray[np.float32], found: Found) -> Found:
         """The k nearest of what was found elsewhere, in rows of lower ids, and of these rows.
 
         Args:
             queries: (n, dimension).
-            found: What was found elsewhere, (n, k).
+            found: What was found elsewhere, (n, k); not changed, and returned if nothing here is nearer.
         """
-        distances, ids = found
-        if not len(self.rows) or not len(queries):
+        if self._scan is None or not len(queries):
             return found
-        k, asked = distances.shape[1], self._comparable(queries)
-        bounds = distances[:, -1] * (2 if self.metric == "cosine" else 1)
-        near, places = self._nearer(asked, bounds, k)
-        if near is None:
+        asked = np.ascontiguousarray(_normalized(queries) if self.metric == "cosine" else queries)
+        k = found[0].shape[1]
+        if len(queries) < MANY:
+            return self._merge(self._scan, asked, found, k)
+        possible = self._possible(asked, found[0][:, -1])
+        if not possible.any():
             return found
-        if self.metric == "cosine":
-            near /= 2
-        both = np.concatenate([distances, near], axis=1)
-        numbers = np.concatenate([ids, np.where(np.isfinite(near), self.ids[places], -1)], axis=1)
-        order = np.argsort(both, axis=1, kind="stable")[:, :k]  # of equally near ones the lower ids come first
-        return np.take_along_axis(both, order, axis=1), np.take_along_axis(numbers, order, axis=1)
+        distances, ids = found[0].copy(), found[1].copy()
+        some = found[0][possible], found[1][possible]
+        distances[possible], ids[possible] = self._merge(self._scan, asked[possible], some, k)
+        return distances, ids
 
-    def _nearer(self, asked: NDArray[np.float32], bounds: NDArray[np.float32], k: int) -> tuple[Any, Any]:
-        """Exact distances and places of rows that may be among the k nearest, (n, candidates); None: there are none.
+    def _merge(self, scan: ListScan, queries: NDArray[np.float32], found: Found, k: int) -> Found:
+        near, farthest = self._search(scan, queries, min(FEW, k)), found[0][:, -1]
+        if not (near[0][:, 0] < farthest).any():
+            return found
+        nearest = _nearest(found, near, k)
+        more = near[0][:, -1] < farthest  # others here may be as near
+        if k > FEW and more.any():
+            some = found[0][more], found[1][more]
+            nearest[0][more], nearest[1][more] = _nearest(some, self._search(scan, queries[more], k), k)
+        return nearest
 
-        Args:
-            asked: Queries, (n, dimension).
-            bounds: How far a row may be to matter, (n,).
-            k: How many matter.
-        """
-        moved = asked - self.centre
-        lengths = np.einsum("nd,nd->n", moved, moved)
-        products = moved @ self._centred.T if self.metric != "ip" else asked @ self.rows.T
-        if self.metric == "ip":
-            limits = bounds
-            products *= -1
-        else:
-            limits = bounds - lengths
-            products *= -2
-        products += self._offsets
-        slack = self._slack(asked if self.metric == "ip" else moved)
-        if products.shape[1] > k:
-            worst = np.isinf(limits)
-            if worst.any():  # fewer than k were found: then the k nearest rows matter, and not all
-                limits = np.where(worst, np.partition(products, k - 1, axis=1)[:, k - 1] + slack, limits)
-        candidates = (products <= (limits + slack)[:, None]) & np.isfinite(self._offsets)
-        counts = candidates.sum(axis=1)
-        most = int(counts.max())
-        if not most:
-            return None, None
-        queries, columns = np.nonzero(candidates)
-        first = np.cumsum(counts) - counts
-        places = np.zeros((len(asked), most), np.int64)
-        near = np.full(places.shape, np.inf, np.float32)
-        turn = np.arange(len(queries)) - first[queries]
-        places[queries, turn] = columns
-        chosen = self.rows[columns]
-        if self.metric == "ip":
-            near[queries, turn] = -np.einsum("nd,nd->n", asked[queries], chosen)
-        else:
-            apart = asked[queries] - chosen
-            near[queries, turn] = np.einsum("nd,nd->n", apart, apart)
-        return near, places
-
-    def _slack(self, moved: NDArray[np.float32]) -> NDArray[np.float32]:
-        """How much a distance out of a product may differ from an exact one, (n,)."""
+    def _possible(self, queries: NDArray[np.float32], farthest: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Whether a row may be nearer to each query than that, (n,), by a product of matrices, which may err."""
+        lengths = np.einsum("nd,nd->n", queries, queries)
         # Errors of single additions cancel each other, like steps of a random walk: 4 times their expected sum.
-        relative = 4 * math.sqrt(self.dimension) * 2**-24 + product_rounding()
-        lengths = np.sqrt(np.einsum("nd,nd->n", moved, moved))
-        return np.asarray(2 * relative * (lengths + self._farthest) ** 2, np.float32)
+        relative = 4 * math.sqrt(queries.shape[1]) * 2**-24 + product_rounding()
+        slack = 2 * relative * (np.sqrt(lengths) + self._longest) ** 2
+        # Of the metric's sum all but the square of the query, which holds for all rows.
+        rest = torch.addmm(self._added, torch.from_numpy(queries), self._factors).numpy().min(axis=1)
+        limits = farthest if self.metric == "ip" else farthest * (2 if self.metric == "cosine" else 1) - lengths
+        return np.asarray(rest <= limits + slack)
 
-    def _comparable(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        if self.metric != "cosine":
-            return vectors
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
+    def _search(self, scan: ListScan, queries: NDArray[np.float32], k: int) -> Found:
+        distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+        for start in range(0, len(queries), MANY):
+            some = slice(start, start + MANY)
+            scan.search(queries[some], distances[some], places[some])
+        if k > len(self.rows):
+            missing = places < 0
+            ids = np.where(missing, -1, self.ids.take(places & OFFSET_MASK, mode="clip"))
+            distances[missing] = -np.inf if self.metric == "ip" else np.inf
+        else:
+            ids = self.ids.take(places & OFFSET_MASK)
+        distances *= {"l2": 1.0, "ip": -1.0, "cosine": 0.5}[self.metric]
+        return distances, ids
+
+
+def _nearest(found: Found, near: Found, k: int) -> Found:
+    """The k nearest of both, (n, ...) each; of equally near ones those that were found."""
+    distances, ids = np.concatenate([found[0], near[0]], axis=1), np.concatenate([found[1], near[1]], axis=1)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+def _normalized(vectors: NDArray[Any]) -> NDArray[np.float32]:
+    rows = np.asarray(vectors, np.float32)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), np.float32)

@@ -24,6 +24,7 @@ from knn_seq.index.faiss_library.disk import (
 )
 from knn_seq.index.faiss_library.fast_scan import fast_scan_lists, merge_unpacked_parts, unpacked_copy
 from knn_seq.index.faiss_library.layers import bytes_in, drop_tables, expected_bytes, inverted_lists, layers, transforms
+from knn_seq.index.faiss_library.live_entries import LiveEntries
 from knn_seq.index.faiss_library.parallel import FaissResult
 from knn_seq.index.faiss_library.search_options import SearchOptions, set_defaults
 from knn_seq.index.faiss_library.searcher import Searcher
@@ -96,6 +97,7 @@ class FaissIndex(SearchIndex):
         self._adder: TorchAdder | None = None
         self._adder_chosen = False
         self._opened: Searcher | None = None
+        self._live: LiveEntries | None = None  # those of the last search that was told which are deleted
         self._ranker: KeyRanker
         set_defaults(self.index, self.resolved())
 
@@ -149,8 +151,9 @@ class FaissIndex(SearchIndex):
 
     @property
     def skips_deleted(self) -> bool:
-        """Whether it ranks by stored keys, and so may leave out candidates before."""
-        return self.needs_keys and self.metric != "cosine"
+        """Whether it has inverted lists, or is exact, and is not on GPUs: faiss leaves out what it is told there."""
+        known = inverted_lists(self.index) is not None or isinstance(self.index, faiss.IndexFlat)
+        return known and self._searcher().gpu is None
 
     @property
     def growable(self) -> bool:
@@ -245,29 +248,32 @@ class FaissIndex(SearchIndex):
             ) from error
 
     def _search(self, queries: Tensor, k: int, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        self._finish_adding()
-        rows, searcher = _array(queries), self._searcher()
-        chosen = searcher.defaults if options is self.options else self.resolved(options)
-        if isinstance(self.index, faiss.IndexFlat) and self.metric != "ip":
-            numbers, labels = self._exact(searcher, rows, k)
-        elif self.needs_keys:
-            numbers, labels = self._ranked(searcher, rows, k, chosen)
-        else:
-            numbers, labels = searcher.search(rows, k, chosen)
-        distances, ids = torch.from_numpy(numbers), torch.from_numpy(labels)
-        if self.metric == "ip":
-            return -distances, ids
-        return (distances / 2 if self.metric == "cosine" else distances), ids
+        return self._nearest(queries, k, options)
 
     def _search_without(
         self, queries: Tensor, k: int, options: Mapping[str, Any], deleted: NDArray[np.bool_]
     ) -> tuple[Tensor, Tensor]:
+        live = self._live
+        if live is None or live.deleted is not deleted:
+            live = self._live = LiveEntries(deleted)
+        return self._nearest(queries, k, options, live)
+
+    def _nearest(
+        self, queries: Tensor, k: int, options: Mapping[str, Any], live: LiveEntries | None = None
+    ) -> tuple[Tensor, Tensor]:
         self._finish_adding()
         rows, searcher = _array(queries), self._searcher()
         chosen = searcher.defaults if options is self.options else self.resolved(options)
-        numbers, labels = self._ranked(searcher, rows, k, chosen, deleted)
+        if isinstance(self.index, faiss.IndexFlat) and self.metric != "ip":
+            numbers, labels = self._exact(searcher, rows, k, live)
+        elif self.needs_keys:
+            numbers, labels = self._ranked(searcher, rows, k, chosen, live)
+        else:
+            numbers, labels = searcher.search(rows, k, chosen, live)
         distances, ids = torch.from_numpy(numbers), torch.from_numpy(labels)
-        return (-distances if self.metric == "ip" else distances), ids
+        if self.metric == "ip":
+            return -distances, ids
+        return (distances / 2 if self.metric == "cosine" else distances), ids
 
     def _finish_adding(self) -> None:
         if self._adder is not None:
@@ -286,15 +292,15 @@ class FaissIndex(SearchIndex):
         queries: NDArray[np.float32],
         k: int,
         options: SearchOptions,
-        deleted: NDArray[np.bool_] | None = None,
+        live: LiveEntries | None,
     ) -> FaissResult:
         candidates = min(k * options.refine_factor, len(self))
         if self.metric == "cosine":
-            found = searcher.search(queries, candidates, options)[1]
+            found = searcher.search(queries, candidates, options, live)[1]
             return ranked_by_cosine(self._attached_keys(), queries, found, k)
         ranker = self._ranker
         return searcher.search_and_rank(
-            queries, candidates, options, lambda rows, found: ranker.rank(queries[rows], found, k, deleted), k
+            queries, candidates, options, lambda rows, found: ranker.rank(queries[rows], found, k), k, live
         )
 
     def _attached_keys(self) -> NDArray[Any]:
@@ -302,12 +308,12 @@ class FaissIndex(SearchIndex):
             raise KnnSeqError(f"The recipe '{self.recipe}' ranks by stored keys: attach them to the index first.")
         return self._keys
 
-    def _exact(self, searcher: Searcher, queries: NDArray[np.float32], k: int) -> FaissResult:
+    def _exact(self, searcher: Searcher, queries: NDArray[np.float32], k: int, live: LiveEntries | None) -> FaissResult:
         """Distances as sums of squared differences: out of a matrix product they lack the last digits.
 
         A few more than k are looked at, since the order is not quite right either; equally near ones come by id.
         """
-        _, labels = searcher.search(queries, min(k + EXTRA_CANDIDATES, len(self)), searcher.defaults)
+        _, labels = searcher.search(queries, min(k + EXTRA_CANDIDATES, len(self)), searcher.defaults, live)
         numbers = np.empty(labels.shape, np.float32)
         self.index.compute_distance_subset(
             len(queries), faiss.swig_ptr(queries), labels.shape[1], faiss.swig_ptr(numbers), faiss.swig_ptr(labels)

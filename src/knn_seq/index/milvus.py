@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from knn_seq.index.milvus_library.recipe import (
     search_parameters,
 )
 from knn_seq.index.milvus_library.server import ADDRESS, ANSWER_SECONDS, MilvusServer, address_from_environment, library
+from knn_seq.index.on_server import OnServer
 from knn_seq.registry import Option
 
 ID, KEY = "id", "key"  # the fields of a collection
@@ -38,7 +40,7 @@ BUILD_RETRY_SECONDS = 60.0  # that a build waits for a server that stopped answe
 
 
 @INDEXES.register("milvus")
-class MilvusIndex(SearchIndex):
+class MilvusIndex(SearchIndex, OnServer):
     """An index of a Milvus server, the optional extra `milvus` of this package.
 
     Keys and ids lie in a collection of their own; what is saved is its address and name.  Nothing is connected before
@@ -131,6 +133,16 @@ class MilvusIndex(SearchIndex):
             self._server().ask("delete", self._collection, ids=some, doing="remove entries")
             self._entries, self._changed = self._entries - len(some), True
 
+    def forget(self, ids: NDArray[np.int64]) -> None:
+        """See `OnServer.forget`."""
+        for part in _parts(len(ids), IDS_AT_ONCE):
+            self._server().ask("delete", self._collection, ids=ids[part].tolist(), doing="remove entries")
+
+    @property
+    def growable(self) -> bool:
+        """Whether its ids are the places of its entries; the server takes more of them at any time."""
+        return self._entries == self._largest + 1
+
     def _search(self, queries: Tensor, k: int, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         server = self._searchable()
         rows = np.ascontiguousarray(queries.cpu().numpy())
@@ -138,23 +150,30 @@ class MilvusIndex(SearchIndex):
         parameters = search_parameters(self._parsed.kind, self._parameters or {}, k=possible, **options)
         distances, ids = np.full((len(rows), k), np.inf, np.float32), np.full((len(rows), k), -1)
         for part in _parts(len(rows), self._queries_at_once(server.lite, possible)):
-            found = server.ask(
-                "search",
-                self._collection,
-                list(rows[part]),
-                limit=possible,
-                anns_field=KEY,
-                search_params={"metric_type": MILVUS_METRICS[self.metric], "params": parameters},
-                consistency_level="Strong" if self._changed else "Eventually",
-                timeout=ANSWER_SECONDS,
-                doing="search",
-            )
+            ask = partial(self._ask, server, list(rows[part]), possible, parameters)
+            found = ask("")
+            if max((max(hits.ids, default=-1) for hits in found), default=-1) > self._largest:
+                found = ask(f"{ID} <= {self._largest}")  # others were added, of a generation that is not searched here
             for row, hits in enumerate(found, part.start):
                 distances[row, : len(hits)], ids[row, : len(hits)] = hits.distances, hits.ids
         self._changed = False
         if self.metric != "l2":  # Milvus has inner products; its Euclidean distances are squared, as ours
             distances[ids >= 0] *= -1
         return torch.from_numpy(distances + (self.metric == "cosine")), torch.from_numpy(ids)
+
+    def _ask(self, server: MilvusServer, rows: list[Any], k: int, parameters: dict[str, Any], chosen: str) -> Any:
+        return server.ask(
+            "search",
+            self._collection,
+            rows,
+            filter=chosen,
+            limit=k,
+            anns_field=KEY,
+            search_params={"metric_type": MILVUS_METRICS[self.metric], "params": parameters},
+            consistency_level="Strong" if self._changed else "Eventually",
+            timeout=ANSWER_SECONDS,
+            doing="search",
+        )
 
     def _queries_at_once(self, lite: bool, k: int) -> int:
         most = min(MOST_QUERIES, MESSAGE_BYTES // (4 * self.dimension), MOST_HITS // k)
@@ -191,6 +210,7 @@ class MilvusIndex(SearchIndex):
         self._collection, self._parameters = facts["collection"], facts["parameters"]
         self._entries, self._largest = facts["entries"], facts["largest_id"]
         self._fresh, self._checked, self._path = self._entries == 0, self._entries == 0, path
+        self._changed = True  # whoever has just added entries is another, perhaps
 
     @classmethod
     def delete_external(cls, folder: Path, in_use_by: Collection[Path] = ()) -> None:
@@ -243,13 +263,13 @@ class MilvusIndex(SearchIndex):
         answer = server.ask(
             "query",
             self._collection,
-            filter="",
+            filter=f"{ID} <= {self._largest}",  # a fold that was killed, or has not ended, may have added others
             output_fields=["count(*)"],
             consistency_level="Strong",
             doing="count entries",
         )
         there = int(answer[0]["count(*)"])
-        if there != self._entries:
+        if not self._entries - self.lacking <= there <= self._entries:
             raise DamagedFile(
                 f"The collection {self._collection} that {path} names has {there:,} entries instead of "
                 f"{self._entries:,}: build the index again."

@@ -19,6 +19,7 @@ from knn_seq.index.result import merge_results
 from knn_seq.index.stored import load_index
 from knn_seq.storage import DatastoreFolder
 
+_NO_IDS = np.empty(0, np.int64)
 WIDENING = 4  # times as many neighbours where too many of those that were found are deleted
 FEW = 8  # neighbours that a small part is asked for first: it has few of the nearest, unless all are among them
 
@@ -169,10 +170,10 @@ def tail_of(
         return None
     places = tuple((path, start) for path, start, _ in small)
     known = len(before.segments) if before and before.segments == places[: len(before.segments)] else 0
-    rows = before.rows if before and known else ExactRows(dimension, metric)
-    for _, start, added in small[known:]:
-        if len(added):
-            rows = rows.with_rows(added, np.arange(start, start + len(added)))
+    rows = before.rows if before and known else ExactRows(np.empty((0, dimension), small[0][2].dtype), _NO_IDS, metric)
+    added = [(keys, np.arange(start, start + len(keys))) for _, start, keys in small[known:]]
+    if added:
+        rows = rows.with_rows(np.concatenate([keys for keys, _ in added]), np.concatenate([ids for _, ids in added]))
     if deleted is not None:
         rows = rows.without(deleted[rows.ids])
     return Tail(rows, places)
@@ -184,6 +185,7 @@ class Deleted:
 
     rows: NDArray[np.bool_]  # whether each is
     share: float
+    skipped: bool  # whether the index leaves them out by itself
 
     @classmethod
     def of(cls, part: Part, deleted: NDArray[np.bool_] | None) -> Deleted | None:
@@ -191,7 +193,7 @@ class Deleted:
         if deleted is None:
             return None
         own = deleted[part.start : part.start + len(part.index)]
-        return cls(own, float(own.mean())) if own.any() else None
+        return cls(own, float(own.mean()), part.index.skips_deleted) if own.any() else None
 
     def spare(self, k: int) -> int:
         """How many more than k have to be found for k to be left, nearly always."""
@@ -210,12 +212,8 @@ def _live(
     """The k nearest rows that are not deleted: some more are asked for, and many more where that was not enough."""
     if deleted is None:
         return index.search(queries, k, options)
-    if not wide and index.skips_deleted:
-        found = index.search(queries, k, options, deleted.rows)
-        lacking = np.flatnonzero(found.ids[:, -1].cpu().numpy() < 0)
-        if len(lacking):
-            _search_again(found, lacking, index, deleted, queries, k, options, k + deleted.spare(k))
-        return found
+    if deleted.skipped:
+        return index.search(queries, k, options, deleted.rows)
     wide = min(wide or k + deleted.spare(k), max(len(index), k))
     found = index.search(queries, wide, options)
     ids = found.ids.cpu().numpy()
@@ -232,25 +230,11 @@ def _live(
     # Where the last place is empty, there is nothing more to be had from this index.
     more = np.flatnonzero(~left[:, -1] & (ids[:, -1] >= 0))
     if wide < len(index) and len(more):
-        _search_again(kept, more, index, deleted, queries, k, options, WIDENING * wide)
+        rows = torch.from_numpy(more)
+        asked = queries[rows.to(queries.device)] if isinstance(queries, Tensor) else queries[more]
+        better = _live(index, deleted, asked, k, options, WIDENING * wide)
+        kept.distances[rows], kept.ids[rows] = better.distances, better.ids
     return kept
-
-
-def _search_again(
-    found: SearchResult,
-    lacking: NDArray[np.int64],
-    index: SearchIndex,
-    deleted: Deleted,
-    queries: Vectors,
-    k: int,
-    options: Mapping[str, Any] | None,
-    wide: int,
-) -> None:
-    """Put what a wider search finds into the rows of a result that lack neighbours."""
-    rows = torch.from_numpy(lacking)
-    asked = queries[rows.to(queries.device)] if isinstance(queries, Tensor) else queries[lacking]
-    better = _live(index, deleted, asked, k, options, wide)
-    found.distances[rows], found.ids[rows] = better.distances, better.ids
 
 
 def _numbered(found: SearchResult, start: int) -> SearchResult:

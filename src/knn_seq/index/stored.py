@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from knn_seq.errors import DamagedFile, KnnSeqError
 from knn_seq.index.base import INDEXES, SearchIndex
+from knn_seq.index.on_server import OnServer
 from knn_seq.storage import DatastoreFolder
 from knn_seq.storage.concatenated import joined_rows
 from knn_seq.storage.replacement import delete_unnamed, discard_work, work_folder
@@ -33,6 +34,8 @@ def load_index(store: DatastoreFolder, name: str | None) -> SearchIndex:
     index = INDEXES.get(manifest.indexes[str(name)].type).load(folder)
     if index.needs_keys:
         index.attach_keys(indexed_keys(store, str(name)))
+    if isinstance(index, OnServer) and manifest.deleted is not None:
+        index.lacking = manifest.deleted.tokens
     return index
 
 

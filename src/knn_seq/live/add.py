@@ -25,6 +25,7 @@ from knn_seq.corpus import Corpus
 from knn_seq.errors import DamagedFile, UnknownTokens
 from knn_seq.live.fold import maintain
 from knn_seq.live.lookup import Lookup
+from knn_seq.live.on_server import forget_deleted
 from knn_seq.live.replaced import Replaced, replaced_by
 from knn_seq.live.writing import WAIT_SECONDS, commit, entries_of, writing
 from knn_seq.models import Model
@@ -132,6 +133,8 @@ class _Addition:
         manifest.removed += len(gone)
         deleted = np.union1d(self.folder.deleted, gone)
         commit(self.folder, manifest, deleted, entries_of(self.folder, deleted))
+        if len(gone):
+            forget_deleted(self.folder, gone)
         maintain(self.folder)
         return ids
 

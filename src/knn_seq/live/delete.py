@@ -8,6 +8,7 @@ import numpy as np
 from knn_seq.errors import InvalidSetting
 from knn_seq.live.fold import maintain
 from knn_seq.live.lookup import Lookup
+from knn_seq.live.on_server import forget_deleted
 from knn_seq.live.writing import WAIT_SECONDS, commit, entries_of, writing
 
 
@@ -50,5 +51,6 @@ def delete_pairs(
         manifest = folder.manifest
         manifest.removed += len(gone)
         commit(folder, manifest, deleted, entries_of(folder, deleted))
+        forget_deleted(folder, np.array(sorted(numbers), np.int64))
         maintain(folder)
         return gone

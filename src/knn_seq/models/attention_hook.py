@@ -63,21 +63,30 @@ class AttentionHook:
             handle.remove()
             self._seen = self._source = self._keys = None
 
-    @torch.no_grad()
     def weights(self) -> Tensor:
         """How much the last target position looks at each source token, (rows, source length) float32."""
+        return self._weights(last=True)[:, 0]
+
+    def all_weights(self) -> Tensor:
+        """The same of every target position, (rows, target length, source length)."""
+        return self._weights(last=False)
+
+    @torch.no_grad()
+    def _weights(self, last: bool) -> Tensor:
         assert self._seen is not None, "no forward pass reached the cross-attention"
         states, source, mask = self._seen
         if self._source is None or source.data_ptr() != self._source.data_ptr() or source.shape != self._source.shape:
             self._source, self._keys = source, self._projected(source)  # kept, so that no other takes its place
-        last = states[-1] if self._time_major else states[:, -1]  # (rows, dimension)
-        asked: Tensor = self._query(last)[:, : self._heads * self._width]
-        queries = asked.reshape(len(last), self._heads, 1, self._width)
+        if self._time_major:
+            states = states.transpose(0, 1)
+        states = states[:, -1:] if last else states  # (rows, positions, dimension)
+        asked: Tensor = self._query(states)[..., : self._heads * self._width]
+        queries = asked.reshape(*asked.shape[:2], self._heads, self._width).transpose(1, 2)
         assert self._keys is not None
-        scores = (queries @ self._keys).float() * self._scale  # (rows, heads, 1, source length)
+        scores: Tensor = (queries @ self._keys).float()  # (rows, heads, positions, source length)
         if mask is not None:
             scores = _masked(scores, mask)
-        weights = scores.softmax(dim=-1)[:, :, 0]  # (rows, heads, source length)
+        weights = scores.softmax(dim=-1)
         return weights[:, 0] if self._heads == 1 else weights.mean(dim=1)
 
     def _take(self, module: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -91,13 +100,15 @@ class AttentionHook:
         self._seen = states, source, mask
 
     def _projected(self, source: Tensor) -> Tensor:
-        if source.dim() == 4:  # keys already
-            return source[:, : self._heads].transpose(2, 3).contiguous()
+        """The keys of the source with the scale of the scores."""
+        if source.dim() == 4:  # they are that already
+            return source[:, : self._heads]
         project = getattr(self._module, "k_proj", None) or self._module.k
         keys: Tensor = project(source)[..., : self._heads * self._width]
         if self._time_major:
-            keys = keys.transpose(0, 1).contiguous()
-        return keys.reshape(*keys.shape[:2], self._heads, self._width).permute(0, 2, 3, 1).contiguous()
+            keys = keys.transpose(0, 1)
+        heads = keys.reshape(*keys.shape[:2], self._heads, self._width)
+        return heads.permute(0, 2, 3, 1).contiguous() * self._scale
 
 
 def _has_queries(module: Any) -> bool:

@@ -233,6 +233,15 @@ class Model(ABC):
     def score(self, pairs: Sequence[TokenPair]) -> Scored:
         """Keys and distributions at every target token under teacher forcing, pair after pair."""
 
+    def attention(self, pairs: Sequence[TokenPair]) -> list[Tensor] | None:
+        """Where the model looks under teacher forcing; None: it cannot tell.
+
+        Returns:
+            For each pair how much it looks at each source token when it predicts each target token, (target tokens,
+            source tokens) float32.
+        """
+        return None
+
     @abstractmethod
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """The mean of what the model makes of each source's tokens before it translates, (sources, width) float32."""

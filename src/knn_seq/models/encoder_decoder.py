@@ -2,17 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from knn_seq.models.base import PairTokenizer, TokenPair
+from knn_seq.errors import InvalidSetting
+from knn_seq.models.base import Hypothesis, PairTokenizer, Scored, StepHook, TokenPair
 from knn_seq.models.batching import masked_mean, pad
-from knn_seq.models.fused import FusedDecoder, FusedNetwork, fused_network
+from knn_seq.models.fused import FusedDecoder, FusedEncoder, FusedNetwork, fused_encoder, fused_network
 from knn_seq.models.network import NetworkModel
 from knn_seq.models.search import RowDecoder, SearchPlan
-from knn_seq.settings import ModelSettings
+from knn_seq.models.search.limited_decoder import LimitedDecoder
+from knn_seq.models.shortlist import Shortlist
+from knn_seq.settings import DecodingSettings, ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
 
 
 class EncoderDecoderModel(NetworkModel):
@@ -30,6 +36,7 @@ class EncoderDecoderModel(NetworkModel):
         self, network: Any, tokenizer: PairTokenizer, vocabulary: str, settings: ModelSettings, prefix: Sequence[int]
     ) -> None:
         self.prefix = list(prefix)
+        self.shortlist: Shortlist | None = None  # the tokens that a source can become; None: all
         self._read: tuple[list[Sequence[int]], Tensor] | None = None  # a batch and what the encoder made of it
         self.padding = network.config.pad_token_id or 0
         super().__init__(network, tokenizer, vocabulary, settings)
@@ -54,10 +61,12 @@ class EncoderDecoderModel(NetworkModel):
         }
 
     def _encoded(self, sources: Sequence[Sequence[int]], tokens: Tensor) -> dict[str, Any]:
-        """What the encoder has made of a batch, if it was the last that it read, or the tokens that it is to read."""
+        """What the encoder makes of a batch, or has made of it if it was the last, or the tokens that it is to read."""
         read, self._read = self._read, None
         if read is not None and read[0] == list(sources):
             return {"encoder_outputs": self._encoder_output(read[1])}
+        if self._fused_encoder is not None and self._fused_encoder.reads(sources):
+            return {"encoder_outputs": self._encoder_output(self._fused_encoder(sources))}
         return {"input_ids": tokens}
 
     def _encoder_output(self, states: Tensor) -> Any:
@@ -76,15 +85,51 @@ class EncoderDecoderModel(NetworkModel):
     def _forced_length(self, inputs: dict[str, Any]) -> int:
         return len(self.prefix)
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Of the tokens that an output may have."""
+        return int(self.network.get_output_embeddings().out_features)
+
+    def score(self, pairs: Sequence[TokenPair]) -> Scored:
+        """See `Model.score`.  With a shortlist p_MT of any token is relative to the tokens that the source can become.
+
+        Those are what decoding chooses from; others only come in as neighbours' values.
+        """
+        keys, log_probs = super().score(pairs)
+        if self.shortlist is not None:
+            rows = torch.split(log_probs, [len(pair.target) for pair in pairs])
+            for some, pair in zip(rows, pairs, strict=True):
+                allowed = self.shortlist.of(pair.source).to(some.device)
+                some.sub_(some[:, allowed].logsumexp(dim=1, keepdim=True))
+        return Scored(keys, log_probs)
+
+    def _generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingSettings | GenerationConfig,
+        step_hook: StepHook | None,
+    ) -> list[list[Hypothesis]]:
+        if self.shortlist is not None:
+            raise InvalidSetting(
+                "A shortlist goes with what knn-seq's own search knows, which the GenerationConfig asks for more than: "
+                "leave out --shortlist."
+            )
+        return super()._generate(sources, decoding, step_hook)
+
     def row_decoder(self, rows_each: int, attends: bool = False) -> RowDecoder:
         """A lean one, if the network is one of those that there is one for, and need not tell where it looks."""
-        if attends or self._fused is None:
-            return super().row_decoder(rows_each, attends)
-        return FusedDecoder(self, self._fused, rows_each, self.settings.key)
+        if not attends and self._fused is not None:
+            return FusedDecoder(self, self._fused, rows_each, self.settings.key)
+        decoder = super().row_decoder(rows_each, attends)
+        return decoder if self.shortlist is None else LimitedDecoder(decoder, self.shortlist, self.device)
 
     @cached_property
     def _fused(self) -> FusedNetwork | None:
         return fused_network(self.network, self.settings.key, str(self.settings.dtype))
+
+    @cached_property
+    def _fused_encoder(self) -> FusedEncoder | None:
+        return fused_encoder(self.network, str(self.settings.dtype))
 
     def forced_tokens(self, source: Sequence[int]) -> Sequence[int]:
         """The prefix."""

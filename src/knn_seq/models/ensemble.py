@@ -12,7 +12,7 @@ from torch import Tensor
 from knn_seq.errors import InvalidSetting, ModelMismatch
 from knn_seq.models.base import Hypothesis, Model, Scored, Step, StepHook, TokenPair, in_batches, wants_attention
 from knn_seq.models.log_probs import log_softmax
-from knn_seq.models.network import NetworkModel, search_all
+from knn_seq.models.network import NetworkModel, search_all, token_budget
 from knn_seq.models.prefixes import PrefixRows
 from knn_seq.models.search import DecoderStep, RowDecoder
 from knn_seq.settings import DecodingSettings
@@ -83,6 +83,10 @@ class Ensemble(Model):
         others = [model.score(pairs).log_probs.to(log_probs.device) for model in self.followers]
         return Scored(keys, _log_mean([log_probs, *others]))
 
+    def attention(self, pairs: Sequence[TokenPair]) -> list[Tensor] | None:
+        """The lead's."""
+        return self.lead.attention(pairs)
+
     def sentence_vectors(self, sources: Sequence[Sequence[int]]) -> Tensor:
         """The lead's."""
         return self.lead.sentence_vectors(sources)
@@ -108,7 +112,9 @@ class Ensemble(Model):
         plans = self.lead.search_plans(sources, decoding)
         if plans is not None:
             open_decoder = partial(self.row_decoder, attends=wants_attention(step_hook))
-            yield from search_all(self.lead, open_decoder, sources, plans, step_hook, batch_size)
+            yield from search_all(
+                self.lead, open_decoder, sources, plans, step_hook, batch_size, token_budget(decoding)
+            )
         else:
             yield from in_batches(partial(self._generate, decoding=decoding), sources, step_hook, batch_size)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.errors import InvalidSetting, NotFound
-from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer, Scored, TokenPair, UnknownToken
+from knn_seq.models.base import MODELS, Model, ModelBackend, PairTokenizer, UnknownToken
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.models.firefox_network import (
     EncoderOutput,
@@ -76,8 +76,8 @@ class FirefoxModel(EncoderDecoderModel):
         settings: ModelSettings,
         shortlist: Shortlist | None = None,
     ) -> None:
-        self.shortlist = shortlist
         super().__init__(network, tokenizer, vocabulary, settings, [network.config.decoder_start_token_id])
+        self.shortlist = shortlist
 
     @property
     def source_language(self) -> str | None:
@@ -88,6 +88,11 @@ class FirefoxModel(EncoderDecoderModel):
     def target_language(self) -> str | None:
         """As its name says: "en" of firefox:pt-en."""
         return self._languages()[1] or super().target_language
+
+    @property
+    def vocabulary_size(self) -> int:
+        """As its file says."""
+        return self.network.config.vocab_size  # type: ignore[no-any-return]
 
     def _languages(self) -> tuple[str | None, str | None]:
         pair = re.fullmatch(r"firefox:(\w+)-(\w+)", self.settings.name)
@@ -106,19 +111,6 @@ class FirefoxModel(EncoderDecoderModel):
         if self.settings.key not in KEYS:
             return super().row_decoder(rows_each, attends)
         return FirefoxDecoder(self.network, self.decoding_state, rows_each, self.shortlist, self.settings.key)
-
-    def score(self, pairs: Sequence[TokenPair]) -> Scored:
-        """See `Model.score`.  With a shortlist p_MT of any token is relative to the tokens that the source can become.
-
-        Those are what decoding chooses from; others only come in as neighbours' values.
-        """
-        keys, log_probs = super().score(pairs)
-        if self.shortlist is not None:
-            rows = torch.split(log_probs, [len(pair.target) for pair in pairs])
-            for some, pair in zip(rows, pairs, strict=True):
-                allowed = self.shortlist.of(pair.source).to(some.device)
-                some.sub_(some[:, allowed].logsumexp(dim=1, keepdim=True))
-        return Scored(keys, log_probs)
 
     def _plan(self, arguments: dict[str, Any], seed: int | None) -> SearchPlan:
         plan = super()._plan(arguments, seed)

@@ -28,7 +28,9 @@ def linear_for(module: nn.Linear | Int8Linear, dtype: str, vocabulary: Tensor | 
     if isinstance(module, nn.Linear) and dtype == "int8":
         module = Int8Linear(Int8Weight.of(module.weight), module.bias)
     if isinstance(module, Int8Linear):
-        return module.forward if vocabulary is None else module.limited(vocabulary)
+        if vocabulary is not None:
+            return module.limited(vocabulary)
+        return WideInt8Linear(module) if module.out_features >= WIDE else module.forward
     weight: Tensor = module.weight
     bias: Tensor | None = module.bias
     if vocabulary is not None:
@@ -71,6 +73,21 @@ class WideLinear:
         else:
             torch.addmm(self.bias, x, self.weight.t(), out=product)
         return product if single else self._float[:rows].copy_(product)
+
+
+class WideInt8Linear:
+    """An output projection of 8 bits, whose products have memory of their own, as those of `WideLinear`."""
+
+    def __init__(self, module: Int8Linear) -> None:
+        self.module = module
+        self._memory = torch.empty(0, module.out_features)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """(rows, inputs) to (rows, outputs)."""
+        if len(x) > len(self._memory):
+            self._memory = torch.empty(len(x), self.module.out_features)
+        return self.module.write(x, self._memory[: len(x)])
 
 
 def outputs_of(module: nn.Linear | Int8Linear, x: Tensor, rows: Tensor, outputs: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -148,6 +149,20 @@ class NetworkModel(Model):
             keys = self.key_hook.states(len(pairs))[places]
         return Scored(keys, log_softmax(logits.float()))
 
+    @torch.no_grad()
+    def attention(self, pairs: Sequence[TokenPair]) -> list[Tensor] | None:
+        """See `Model.attention`."""
+        if self.attention_hook is None:
+            return None
+        inputs, starts = self._teacher_forcing(pairs)
+        with self.attention_hook.attached():
+            self.network(**inputs, use_cache=False)
+            weights = self.attention_hook.all_weights()
+        return [
+            looks[start : start + len(pair.target), : len(pair.source)]
+            for looks, start, pair in zip(weights, starts, pairs, strict=True)
+        ]
+
     def generate(
         self,
         sources: Sequence[Sequence[int]],
@@ -169,7 +184,7 @@ class NetworkModel(Model):
         plans = self.search_plans(sources, decoding)
         if plans is not None:
             open_decoder = partial(self.row_decoder, attends=wants_attention(step_hook))
-            yield from search_all(self, open_decoder, sources, plans, step_hook, batch_size)
+            yield from search_all(self, open_decoder, sources, plans, step_hook, batch_size, token_budget(decoding))
         else:
             yield from in_batches(partial(self._generate, decoding=decoding), sources, step_hook, batch_size)
 
@@ -258,6 +273,7 @@ def search_all(
     plans: Sequence[SearchPlan],
     step_hook: StepHook | None,
     batch_size: int,
+    tokens: float = math.inf,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Search for the outputs of all sources.
 
@@ -268,13 +284,19 @@ def search_all(
         plans: How each is searched.
         step_hook: Called at every step.
         batch_size: How many are under way at a time.
+        tokens: The budget of these, as `SearchLoop` counts them.
     """
-    loop = SearchLoop(open_decoder, batch_size * max((plan.rows for plan in plans), default=1))
+    loop = SearchLoop(open_decoder, batch_size * max((plan.rows for plan in plans), default=1), tokens)
     numbers = {}
     for number, (source, plan) in enumerate(zip(sources, plans, strict=True)):
         numbers[loop.add(source, model.forced_tokens(source), plan, step_hook, number)] = number
     for found in loop.run():
         yield numbers[found.ticket], found.hypotheses
+
+
+def token_budget(decoding: DecodingSettings | GenerationConfig) -> float:
+    """Tokens that may be under way at a time."""
+    return getattr(decoding, "batch_tokens", None) or math.inf
 
 
 def _seed(decoding: DecodingSettings | GenerationConfig) -> int | None:

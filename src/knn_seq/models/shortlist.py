@@ -44,6 +44,38 @@ class Shortlist:
         return torch.from_numpy(allowed.nonzero()[0])
 
 
+class LimitedRows:
+    """What the sentences of a batch may become, while they enter and leave.
+
+    Args:
+        shortlist: Limits each.
+        rows_each: Rows of a sentence.
+        device: Of the logits.
+    """
+
+    def __init__(self, shortlist: Shortlist, rows_each: int, device: torch.device) -> None:
+        self.shortlist, self.rows_each, self.device = shortlist, rows_each, device
+        self._lists: list[Tensor] = []  # of each sentence
+        self.columns = Columns(torch.empty(0, dtype=torch.int64, device=device), torch.empty(0, 0, device=device))
+
+    def enter(self, sources: Sequence[Sequence[int]]) -> None:
+        """Add sentences behind all others."""
+        self._lists += [self.shortlist.of(source) for source in sources]
+        vocabulary, banned = Columns.of(self._lists, self.shortlist.size)
+        self.columns = Columns(vocabulary.to(self.device), banned.to(self.device))
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Drop all sentences but these, and have these in this order; the columns stay."""
+        self._lists = [self._lists[number] for number in sentences]
+        kept = torch.tensor(sentences, device=self.device)
+        self.columns = self.columns._replace(banned=self.columns.banned.index_select(0, kept))
+
+    def ban(self, logits: Tensor) -> Tensor:
+        """Logits of the columns, (rows, n), in their place with minus infinity for what a row's sentence cannot be."""
+        logits.view(len(self._lists), self.rows_each, -1).add_(self.columns.banned.unsqueeze(1))
+        return logits
+
+
 class Columns(NamedTuple):
     """The target tokens that any sentence of a batch may become, and which of them each may."""
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from knn_seq.errors import InvalidSetting
 from knn_seq.protect.content import IN_ORDER, Content, Role, Tag, tidy
+from knn_seq.protect.lines import BLOCK
 
 # The first that fits counts.
 PATTERNS = {
     "markup": r"<(?:!--.*?--|/?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?)>",
-    "url": r"(?:https?|ftp|file|mailto|git|ssh)://[^\s<>\"'{}|\\^`]*[^\s<>\"'{}|\\^`.,;:!?)\]]|www\.[\w-]+(?:\.[\w-]+)+(?:/[\w./?=&%#~+-]*[\w/=&%#~+-])?",
-    "e-mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",
+    "url": r"<(?:https?|ftp|file|mailto|git|ssh):[^\s<>]*>|(?:https?|ftp|file|mailto|git|ssh)://[^\s<>\"'{}|\\^`]*[^\s<>\"'{}|\\^`.,;:!?)\]]|www\.[\w-]+(?:\.[\w-]+)+(?:/[\w./?=&%#~+-]*[\w/=&%#~+-])?",
+    "e-mail": r"<[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+>|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",
     "entity": r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});",
     "braces": r"\$?\{\{[^{}\n]*\}\}|[$#%@]?\{(?:[^{}\n]|\{[^{}\n]*\}){0,400}\}",
     "shell": r"\$\([\w.]+\)|\$[A-Za-z_]\w*\$?|\$\d",
@@ -59,9 +60,10 @@ class Finder:
     def split(self, text: str) -> Content:
         """The text with its placeholders as tags."""
         parts: list[str | Tag] = []
-        end = 0
-        for match in self._matches(text):
-            parts += [text[end : match.start()], _tag(match[0])]
+        end, found = 0, self._matches(text)
+        closed = _closed(found)
+        for match in found:
+            parts += [text[end : match.start()], _tag(match[0], closed)]
             end = match.end()
         return tidy([*parts, text[end:]])
 
@@ -74,21 +76,35 @@ class Finder:
 
     def _matches(self, text: str) -> list[re.Match[str]]:
         found = list(self._pattern.finditer(text))
-        closed = {match[0][2:-1].strip().lower() for match in found if match[0].startswith("</")}
+        closed = _closed(found)
         return [match for match in found if not _is_text(match[0], closed)]
 
 
-def _is_text(raw: str, closed: Iterable[str]) -> bool:
-    """Whether it only looks like markup: `<file>` in the usage of a command, which nothing closes."""
-    return bool(_NAME_ONLY.fullmatch(raw)) and raw[1:-1].lower() not in VOID | set(closed)
+def _is_text(raw: str, closed: set[str]) -> bool:
+    """Whether it only looks like markup: `<file>` in the usage of a command, which nothing closes.
+
+    `<EOT>` is the name of something, and `<p>` is markup that nothing need close.
+    """
+    name = raw[1:-1].lower()
+    if not _NAME_ONLY.fullmatch(raw) or raw.isupper():
+        return False
+    return not BLOCK.fullmatch(name) and name not in VOID | closed
 
 
-def _tag(raw: str) -> Tag:
+def _closed(found: Iterable[re.Match[str]]) -> set[str]:
+    """The names of markup that is closed."""
+    return {match[0][2:-1].strip().lower() for match in found if match[0].startswith("</")}
+
+
+def _tag(raw: str, closed: set[str]) -> Tag:
     name = _NAME.match(raw)
     if name is None:
         if raw.startswith(("<!--", "\\")):
             return Tag(raw, Role.POINT)
         return Tag(raw, Role.WORD, IN_ORDER if _UNNUMBERED.match(raw) else "")
-    if raw.endswith("/>") or name[1].lower() in VOID:
-        return Tag(raw, Role.POINT, name[1].lower())
-    return Tag(raw, Role.CLOSE if raw.startswith("</") else Role.OPEN, name[1].lower())
+    named = name[1].lower()
+    if _NAME_ONLY.fullmatch(raw) and raw.isupper() and named not in closed | VOID and not BLOCK.fullmatch(named):
+        return Tag(raw, Role.WORD)
+    if raw.endswith("/>") or named in VOID:
+        return Tag(raw, Role.POINT, named)
+    return Tag(raw, Role.CLOSE if raw.startswith("</") else Role.OPEN, named)

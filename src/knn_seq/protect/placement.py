@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from knn_seq.protect.alignment import align, find_words
+from knn_seq.protect.attention import Attention, best_stretch, word_spans
 from knn_seq.protect.content import Content, Role, Tag, tags_of, tidy
 
+MOSTLY = 0.5  # of the attention on the words of a pair of tags: what is written then belongs between them
+LEAST_LOOK = 0.2  # of the attention that tells anything
+
+_LETTER = re.compile(r"\w")
+_NAME = re.compile(r"\d|[^\W\d_]{3}")
 _TOKEN = re.compile(r"\s+|\w+(?:['’-]\w+)*|[^\w\s]")
 
 
@@ -38,25 +49,68 @@ def stretches(content: Content) -> dict[int, str]:
     return texts
 
 
-def place_tags(source: Content, output: Content, inner: Mapping[int, str], split: Callable[[str], Content]) -> Content:
+class Evidence(NamedTuple):
+    """What tells where the words of a source went."""
+
+    inner: Mapping[int, str]  # translations of the text inside of pairs, by the pair's number
+    attention: Attention | None = None
+    asked: str = ""  # what the model read, which the attention is about ...
+    written: str = ""  # ... and wrote
+    shown: Mapping[int, str] = {}  # how placeholders stand there that have stand-ins, by the identity of their tags
+
+
+def place_tags(source: Content, output: Content, evidence: Evidence, split: Callable[[str], Content]) -> Content:
     """The output with the source's inline tags in it, each once and well nested.
 
     Args:
         source: Text with inline tags and words that are placeholders.
         output: Its translation, with the words that are placeholders and no other tags.
-        inner: Translations of the text inside of pairs, by the pair's number.
+        evidence: What tells where words went.
         split: Finds the placeholders of a text.
     """
     words, roots = _tree(source)
     target = _Target(output)
     positions = align([_word(word) for word in words], target.words)
+    looks = _looks(words, target, evidence)
+    if looks is not None:
+        for word in np.flatnonzero(looks.max(axis=0) >= LEAST_LOOK):
+            positions[word] = float(looks[:, word].argmax())
+    placing = _Placing(words, positions, target, looks, evidence.inner, split)
     for node in roots:
-        _place(node, words, positions, target, inner, split)
+        placing.place(node, 0, len(target.words))
     parts: list[str | Tag] = []
     _write(
         roots, 0, len(target.tokens), target.tokens, any(tag.in_order for tag in tags_of(source, Role.DIVIDER)), parts
     )
     return tidy(parts)
+
+
+def _looks(words: Sequence[str | Tag], target: _Target, evidence: Evidence) -> NDArray[np.float32] | None:
+    """How much of the attention lies on each source word when each target word is written, (target, source)."""
+    if evidence.attention is None or not words or not target.words:
+        return None
+
+    def spans(some: Iterable[str | Tag], text: str) -> list[tuple[int, int]] | None:
+        return word_spans([evidence.shown.get(id(word), _word(word)) for word in some], text)
+
+    read, written = spans(words, evidence.asked), spans(target.parts, evidence.written)
+    if read is None or written is None:
+        return None
+    looks = evidence.attention.of_words(read, written)
+    for word, place in _same(words, target.parts):  # these are certain
+        looks[place], looks[:, word] = 0.0, 0.0
+        looks[place, word] = 1.0
+    return looks
+
+
+def _same(source: Sequence[str | Tag], target: Sequence[str | Tag]) -> Iterator[tuple[int, int]]:
+    """The places of words that both sides have, each once: placeholders, numbers, names."""
+    counts = [Counter(map(_word, side)) for side in (source, target)]
+    places = {_word(word): place for place, word in enumerate(target)}
+    for number, word in enumerate(source):
+        text = _word(word)
+        if counts[0][text] == counts[1][text] == 1 and (isinstance(word, Tag) or _NAME.search(text)):
+            yield number, places[text]
 
 
 class _Target:
@@ -65,7 +119,8 @@ class _Target:
     def __init__(self, output: Content) -> None:
         self.tokens = list(_tokens(output))
         self._places = [place for place, token in enumerate(self.tokens) if not _is_space(token)]
-        self.words = [_word(self.tokens[place]) for place in self._places]
+        self.parts = [self.tokens[place] for place in self._places]
+        self.words = list(map(_word, self.parts))
 
     def before(self, word: int) -> int:
         """The token at which a word begins; behind the last one, the end."""
@@ -102,36 +157,61 @@ def _tree(source: Content) -> tuple[list[str | Tag], list[_Node]]:
     return words, roots
 
 
-def _place(
-    node: _Node,
-    words: Sequence[str | Tag],
-    positions: Sequence[float],
-    target: _Target,
-    inner: Mapping[int, str],
-    split: Callable[[str], Content],
-) -> None:
-    """Find where a node and those in it go."""
-    if node.end > node.start and target.words:
-        first = round(min(positions[node.start : node.end]))
-        last = round(max(positions[node.start : node.end]))
-        translated = _tokens(split(inner.get(node.tags[0].pair, "")))
-        for candidate in (translated, words[node.start : node.end]):
+class _Placing(NamedTuple):
+    """Finds where nodes go."""
+
+    words: Sequence[str | Tag]  # of the source
+    positions: Sequence[float]  # of each of them among the words of the target
+    target: _Target
+    looks: NDArray[np.float32] | None  # (target words, source words)
+    inner: Mapping[int, str]  # translations of the text inside of pairs
+    split: Callable[[str], Content]
+
+    def place(self, node: _Node, first: int, last: int) -> None:
+        """Find where a node and those in it go, among the words of the target from the first to before the last."""
+        target, positions = self.target, self.positions
+        if node.end > node.start and target.words:
+            first, last = self._stretch(node, first, last)
+            node.span = (target.before(first), target.behind(last - 1))
+        elif node.start == 0 or not target.words:
+            node.span = (0, 0)
+        elif node.start >= len(self.words):
+            node.span = (len(target.tokens), len(target.tokens))
+        elif node.spaced:
+            node.span = (target.before(round(positions[node.start])),) * 2
+        else:
+            node.span = (target.behind(round(positions[node.start - 1])),) * 2
+        for child in node.children:
+            self.place(child, first, last)
+
+    def _trimmed(self, node: _Node, first: int, last: int) -> tuple[int, int]:
+        """A stretch, its last word included, without what those of the source do not have at their ends."""
+        target, source = self.target.parts, self.words[node.start : node.end]
+        if not _is_mark(source[-1]):
+            while last > first and _is_mark(target[last]):
+                last -= 1
+        if not _is_mark(source[0]):
+            while first < last and _is_mark(target[first]):
+                first += 1
+        if _is_name(source[0]):  # an article before a name that the source has none for
+            first = next((place for place in range(first, last + 1) if _is_name(target[place])), first)
+        return first, last + 1
+
+    def _stretch(self, node: _Node, first: int, last: int) -> tuple[int, int]:
+        """The words that those of a pair became, from the first to before the last."""
+        if self.looks is not None and last > first:
+            inside = self.looks[first:last, node.start : node.end].sum(axis=1)
+            if inside.max() >= LEAST_LOOK:
+                begin, end = best_stretch((inside - MOSTLY).tolist())
+                return self._trimmed(node, first + begin, first + end)
+        some = self.positions[node.start : node.end]
+        translated = _tokens(self.split(self.inner.get(node.tags[0].pair, "")))
+        for candidate in (translated, self.words[node.start : node.end]):
             wanted = [_word(token) for token in candidate if not _is_space(token)]
-            found = find_words(wanted, target.words, first)
+            found = find_words(wanted, self.target.words, round(min(some)))
             if found is not None:
-                first, last = found
-                break
-        node.span = (target.before(first), target.behind(last))
-    elif node.start == 0 or not target.words:
-        node.span = (0, 0)
-    elif node.start >= len(words):
-        node.span = (len(target.tokens), len(target.tokens))
-    elif node.spaced:
-        node.span = (target.before(round(positions[node.start])),) * 2
-    else:
-        node.span = (target.behind(round(positions[node.start - 1])),) * 2
-    for child in node.children:
-        _place(child, words, positions, target, inner, split)
+                return found[0], found[1] + 1
+        return round(min(some)), round(max(some)) + 1
 
 
 def _write(
@@ -156,6 +236,14 @@ def _tokens(content: Content) -> Iterator[str | Tag]:
 
 def _is_space(token: str | Tag) -> bool:
     return isinstance(token, str) and token.isspace()
+
+
+def _is_mark(token: str | Tag) -> bool:
+    return isinstance(token, str) and not _LETTER.search(token)
+
+
+def _is_name(token: str | Tag) -> bool:
+    return isinstance(token, Tag) or not token[0].islower()
 
 
 def _word(word: str | Tag) -> str:

@@ -4,14 +4,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
+from knn_seq.protect.attention import Attention
 from knn_seq.protect.content import Content, Role, Tag, paired, same_tags, tags_of, tidy
 from knn_seq.protect.lines import mark_breaks, separate_lines, separate_sentences, with_breaks
 from knn_seq.protect.patterns import Finder
-from knn_seq.protect.placement import place_tags, stretches
+from knn_seq.protect.placement import Evidence, place_tags, stretches
 
 Translate = Callable[[list[str]], Sequence[str]]
 """Translates some sentences."""
+
+Attend = Callable[[list[Any]], Sequence[Attention | None]]
+"""Where the model looked when it wrote some of its translations; None for those of which that is not known."""
 
 STAND_IN = "XX{}"  # a word that models copy
 LONGEST_STRETCH = 60  # characters between two tags that are translated alone, to be found in the sentence
@@ -38,8 +43,8 @@ class Protected:
 
 
 @dataclass
-class _Line:
-    """A line of a content: what the model is asked to translate at once."""
+class Line:
+    """A line of a content: what the model is asked to translate at once, and what stands around that."""
 
     before: Content
     core: Content
@@ -48,6 +53,29 @@ class _Line:
     used: list[str] = field(default_factory=list)
     repaired: bool = False
     untranslated: bool = False
+
+    @classmethod
+    def of(cls, line: Content) -> Line:
+        """Spaces at both ends, and pairs of tags around everything, are none of the model's business."""
+        before, core, behind = list[str | Tag](), list(paired(line)), list[str | Tag]()
+        while core:
+            first, last = core[0], core[-1]
+            if isinstance(first, str) and first != first.lstrip():
+                before.append(first[: len(first) - len(first.lstrip())])
+                core[0] = first.lstrip()
+            elif isinstance(last, str) and last != last.rstrip():
+                behind.insert(0, last[len(last.rstrip()) :])
+                core[-1] = last.rstrip()
+            elif first == "" or _is_mark(first):
+                before.append(core.pop(0))
+            elif last == "" or _is_mark(last):
+                behind.insert(0, core.pop())
+            elif _are_pair(first, last) and len(core) > 1:
+                before.append(core.pop(0))
+                behind.insert(0, core.pop())
+            else:
+                break
+        return cls(tuple(before), paired(tidy(core)), tuple(behind))
 
 
 class Protector:
@@ -60,6 +88,7 @@ class Protector:
         translate: The model, or any other function.
         patterns: Regular expressions of further placeholders.
         sentences: Where the second and each later sentence of a text begins; None: a text is a sentence.
+        attention: Where the model looked, asked only where tags have to be placed; None: the texts themselves tell.
     """
 
     def __init__(
@@ -67,8 +96,9 @@ class Protector:
         translate: Translate,
         patterns: Sequence[str] = (),
         sentences: Callable[[str], Sequence[int]] | None = None,
+        attention: Attend | None = None,
     ) -> None:
-        self._translate, self.finder = translate, Finder(patterns)
+        self._translate, self._attend, self.finder = translate, attention, Finder(patterns)
         self._sentences = sentences or (lambda text: ())
 
     def translate(self, contents: Sequence[Content]) -> list[Protected]:
@@ -77,7 +107,7 @@ class Protector:
             [
                 (line, end)
                 for text, end in separate_lines(self.found(content))
-                for line, end in self._sentences_of(self._line(text), end)
+                for line, end in self._sentences_of(Line.of(text), end)
             ]
             for content in contents
         ]
@@ -121,43 +151,21 @@ class Protector:
         in_order = ([tag.raw for tag in tags_of(side) if tag.in_order] for side in (known, found))
         return found if first == second and next(in_order) == next(in_order) else None
 
-    def _sentences_of(self, line: _Line, end: Content) -> Iterator[tuple[_Line, Content]]:
+    def _sentences_of(self, line: Line, end: Content) -> Iterator[tuple[Line, Content]]:
         """The sentences of a line, each with what is behind it."""
         found = list(separate_sentences(line.core, self._sentences))
         if len(found) == 1:
             yield line, end
             return
         for number, (sentence, space) in enumerate(found):
-            made = self._line(sentence)
+            made = Line.of(sentence)
             if number == 0:
                 made.before = (*line.before, *made.before)
             if number == len(found) - 1:
                 made.behind, space = (*made.behind, *line.behind), end
             yield made, space
 
-    def _line(self, line: Content) -> _Line:
-        """Spaces at both ends, and pairs of tags around everything, are none of the model's business."""
-        before, core, behind = list[str | Tag](), list(paired(line)), list[str | Tag]()
-        while core:
-            first, last = core[0], core[-1]
-            if isinstance(first, str) and first != first.lstrip():
-                before.append(first[: len(first) - len(first.lstrip())])
-                core[0] = first.lstrip()
-            elif isinstance(last, str) and last != last.rstrip():
-                behind.insert(0, last[len(last.rstrip()) :])
-                core[-1] = last.rstrip()
-            elif first == "" or _is_mark(first):
-                before.append(core.pop(0))
-            elif last == "" or _is_mark(last):
-                behind.insert(0, core.pop())
-            elif _are_pair(first, last) and len(core) > 1:
-                before.append(core.pop(0))
-                behind.insert(0, core.pop())
-            else:
-                break
-        return _Line(tuple(before), paired(tidy(core)), tuple(behind))
-
-    def _as_they_are(self, lines: list[_Line]) -> None:
+    def _as_they_are(self, lines: list[Line]) -> None:
         lines = _open(lines)
         outputs = self._translate([_shown(line.core) for line in lines])
         for line, output in zip(lines, outputs, strict=True):
@@ -168,28 +176,64 @@ class Protector:
             else:
                 line.repaired = True
 
-    def _without_markup(self, lines: list[_Line], stand_ins: bool) -> None:
+    def _without_markup(self, lines: list[Line], stand_ins: bool) -> None:
         """Translate without markup, with stand-ins for the file's placeholders, and if asked for, for the text's."""
         if stand_ins:
             lines = [line for line in lines if tags_of(line.core, Role.WORD)]
         else:  # without markup a line was translated just so before
             lines = [line for line in lines if _of_file(line.core) or _has_markup(line.core)]
-        asked: list[str] = []
-        for line in lines:
-            asked += [_plain(line.core, stand_ins), *_inner(line.core).values()]
-        outputs = iter(self._translate(asked) if asked else [])
-        for line in lines:
-            output = next(outputs)
-            inner = {pair: next(outputs) for pair in _inner(line.core)}
-            if output == _plain(line.core, stand_ins):
+        plain = [_plain(line.core, stand_ins) for line in lines]
+        outputs = list(self._translate(plain)) if plain else []
+        waiting = []
+        for line, asked, output in zip(lines, plain, outputs, strict=True):
+            if output == asked:
                 line.result, line.used = line.core, [output]
                 continue
             words = self._with_words(line.core, _one_line(output), stand_ins)
-            placed = None if words is None else place_tags(line.core, words, inner, self.finder.split)
-            if placed is not None and self._is_kept(line.core, placed):
+            line.repaired = line.repaired or words is None
+            if words is not None:
+                waiting.append((line, asked, output, words))
+        looks = self._looks([(line, output) for line, _, output, _ in waiting])
+        inner = self._translated_alone([line for (line, *_), look in zip(waiting, looks, strict=True) if look is None])
+        for (line, asked, output, words), look in zip(waiting, looks, strict=True):
+            shown = {id(tag): name for name, tag in _stand_ins(tags_of(line.core, Role.WORD), stand_ins)}
+            evidence = Evidence({} if look else next(inner), look, asked, str(output), shown)
+            placed = place_tags(line.core, words, evidence, self.finder.split)
+            if self._is_kept(line.core, placed):
                 line.result, line.used = placed, [output]
             else:
                 line.repaired = True
+
+    def with_tags(self, source: Content, output: str, attention: Attention | None) -> Content | None:
+        """Somebody's translation of `text_of(source)` with the source's tags in it; None: it lacks a placeholder.
+
+        Args:
+            source: A line whose tags of the file stand around text, or between words.
+            output: The translation.
+            attention: Where a model looks when it writes the translation.
+        """
+        core = paired(source)
+        words = self._with_words(core, _one_line(output), stand_ins=False)
+        if words is None:
+            return None
+        evidence = Evidence({}, attention, text_of(core), output)
+        placed = place_tags(core, words, evidence, self.finder.split)
+        return placed if self._is_kept(core, placed) else None
+
+    def _looks(self, written: list[tuple[Line, str]]) -> list[Attention | None]:
+        """Where the model looked when it wrote what tags have to be placed in."""
+        if self._attend is None:
+            return [None] * len(written)
+        asked = [output for line, output in written if _has_markup(line.core)]
+        found = iter(self._attend(asked) if asked else [])
+        return [next(found) if _has_markup(line.core) else None for line, _ in written]
+
+    def _translated_alone(self, lines: list[Line]) -> Iterator[dict[int, str]]:
+        """Of each line the translations of what stands between two tags, by the pair's number."""
+        inner = [_inner(line.core) for line in lines]
+        texts = [text for each in inner for text in each.values()]
+        outputs = iter(self._translate(texts) if texts else [])
+        return iter([{pair: next(outputs) for pair in each} for each in inner])
 
     def _with_words(self, source: Content, output: str, stand_ins: bool) -> Content | None:
         """The output with the source's placeholders for their stand-ins; None if it does not have each once."""
@@ -216,7 +260,7 @@ class Protector:
         kept = [part for part in found if isinstance(part, Tag)]
         return tidy(found) if not left and len(kept) == len(words) else None
 
-    def _in_pieces(self, lines: list[_Line]) -> None:
+    def _in_pieces(self, lines: list[Line]) -> None:
         """Translate what stands between tags, each alone; all that the model makes up is taken out."""
         texts = [
             part.strip()
@@ -255,7 +299,7 @@ class Protector:
         return first == second and same_tags(source, output)
 
 
-def _open(lines: list[_Line]) -> list[_Line]:
+def _open(lines: list[Line]) -> list[Line]:
     return [line for line in lines if line.result is None]
 
 
@@ -302,6 +346,11 @@ def _plain(content: Content, every: bool) -> str:
         elif part.role is Role.WORD:
             parts.append(names.get(id(part), part.raw))
     return _one_line("".join(parts))
+
+
+def text_of(content: Content) -> str:
+    """The text as a model reads it without markup, in one line."""
+    return _plain(content, every=False)
 
 
 def _inner(content: Content) -> dict[int, str]:

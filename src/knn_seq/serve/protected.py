@@ -69,7 +69,9 @@ class ProtectedTexts:
     def _translated(self, document: HtmlDocument | str, alternative: int | None) -> tuple[str, list[Translation]]:
         """A text, and what the model wrote for it."""
         protector = Protector(
-            partial(self._choose, alternative), sentences=partial(sentence_starts, language=self._served.source)
+            partial(self._choose, alternative),
+            sentences=partial(sentence_starts, language=self._served.source),
+            attention=self._served.translator.attention,
         )
         if isinstance(document, str):
             [made] = protector.translate([(document,)])

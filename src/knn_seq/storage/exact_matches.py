@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,14 @@ class ExactMatches:
         self.texts, self.deleted = texts, frozenset(map(int, deleted))
         self._hashes: NDArray[np.int64] = np.empty(0, np.int64)  # of the sources, sorted
         self._numbers: NDArray[np.int64] = np.empty(0, np.int64)  # which source each is of
+
+    @classmethod
+    def current(
+        cls, known: ExactMatches | None, texts: Sequence[tuple[str, str]], deleted: Collection[int]
+    ) -> ExactMatches:
+        """Those that are known, if they are of these texts; else new ones."""
+        same = known is not None and known.texts is texts and len(known.deleted) == len(deleted)
+        return known if known is not None and same else cls(texts, deleted)
 
     def target(self, source: str) -> str | None:
         """The most frequent target of a source, of equally frequent ones the one stored last; None if there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.layers import inverted_lists, transforms
+from knn_seq.index.faiss_library.live_entries import LiveEntries, list_parameters
 from knn_seq.index.faiss_library.parallel import FaissResult
 
 MIN_NPROBE = 8  # lists that a query visits however far they are: one very near list says little of the others
@@ -58,31 +58,30 @@ class AdaptiveProbe:
         near[:, :MIN_NPROBE] = True
         return ProbedLists(points, lists, distances, near)
 
-    def search(self, probed: ProbedLists, rows: slice, k: int) -> FaissResult:
+    def search(self, probed: ProbedLists, rows: slice, k: int, live: LiveEntries | None = None) -> FaissResult:
         """Distances and ids for some of the queries, (n, k), as the index itself would give them; -1 is no id."""
         points, lists, distances = probed.points[rows], probed.lists[rows], probed.distances[rows]
-        numbers, ids = self._search_lists(points, np.where(probed.near[rows], lists, -1), distances, k)
+        numbers, ids = self._search_lists(points, np.where(probed.near[rows], lists, -1), distances, k, live)
         if ids[:, -1].min() < 0:
             short = ids[:, -1] < 0  # their near lists have too few entries
-            numbers[short], ids[short] = self._search_lists(points[short], lists[short], distances[short], k)
+            numbers[short], ids[short] = self._search_lists(points[short], lists[short], distances[short], k, live)
         return numbers, ids
 
     def _search_lists(
-        self, points: NDArray[np.float32], lists: NDArray[np.int64], distances: NDArray[np.float32], k: int
+        self,
+        points: NDArray[np.float32],
+        lists: NDArray[np.int64],
+        distances: NDArray[np.float32],
+        k: int,
+        live: LiveEntries | None,
     ) -> FaissResult:
         """As faiss's `search_preassigned`, whose Python wrapper takes only as many lists as the index is set to."""
         numbers, ids = np.empty((len(points), k), np.float32), np.empty((len(points), k), np.int64)
         arrays = [np.ascontiguousarray(each) for each in (points, lists, distances)]  # held while faiss reads them
         query_pointer, list_pointer, distance_pointer = map(faiss.swig_ptr, arrays)
         found = faiss.swig_ptr(numbers), faiss.swig_ptr(ids)
-        parameters = list_parameters(lists.shape[1])
+        parameters = list_parameters(lists.shape[1], live)
         self.ivf.search_preassigned_c(
             len(points), query_pointer, k, list_pointer, distance_pointer, *found, False, parameters
         )
         return numbers, ids
-
-
-@lru_cache(maxsize=64)
-def list_parameters(nprobe: int) -> Any:
-    """faiss's parameters of a search of so many lists; making them takes as long as a tenth of a small search."""
-    return faiss.SearchParametersIVF(nprobe=nprobe)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library import faiss
-from knn_seq.index.faiss_library.adaptive_probe import MIN_NPROBE, AdaptiveProbe, list_parameters
+from knn_seq.index.faiss_library.adaptive_probe import MIN_NPROBE, AdaptiveProbe
+from knn_seq.index.faiss_library.live_entries import LiveEntries, list_parameters
 from knn_seq.index.faiss_library.parallel import FaissResult
 
 MOST_QUERIES = 8  # for more, what this saves is little of what they take
@@ -29,23 +30,24 @@ class FewQueries:
         self.nprobe = min(nprobe, adaptive.ivf.nlist)
         self._free: dict[tuple[int, int], list[_Space]] = {}  # as many of a kind as there ever were threads at a time
 
-    def search(self, queries: NDArray[np.float32], k: int) -> FaissResult:
+    def search(self, queries: NDArray[np.float32], k: int, live: LiveEntries | None = None) -> FaissResult:
         """Distances and ids, (n, k), -1 is no id; valid until the thread's next search.
 
         Args:
             queries: (n, dimension), in one piece of memory.
             k: How many.
+            live: Those that may be found; None: all.
         """
         spaces = self._free.setdefault((len(queries), k), [])
         space = None
         with suppress(IndexError):  # another thread may be faster
             space = spaces.pop()
         space = space or _Space(self.adaptive, len(queries), self.nprobe, k)
-        space.search(queries, self.probe_ratio)
+        space.search(queries, self.probe_ratio, list_parameters(self.nprobe, live))
         spaces.append(space)
         if space.ids[:, -1].min() < 0:  # near lists have too few entries
             probed = self.adaptive.choose(queries, self.nprobe, self.probe_ratio)
-            return self.adaptive.search(probed, slice(0, len(queries)), k)
+            return self.adaptive.search(probed, slice(0, len(queries)), k, live)
         return space.distances.copy(), space.ids.copy()
 
 
@@ -55,7 +57,6 @@ class _Space:
     def __init__(self, adaptive: AdaptiveProbe, queries: int, nprobe: int, k: int) -> None:
         self.queries, self.nprobe, self.k = queries, nprobe, k
         self.ivf, self.quantizer = adaptive.ivf, faiss.downcast_index(adaptive.ivf.quantizer)
-        self.parameters = list_parameters(nprobe)
         first = adaptive.transforms[0].d_in if adaptive.transforms else adaptive.ivf.d
         self._points = [np.empty((queries, first), np.float32)]
         self._points += [np.empty((queries, transform.d_out), np.float32) for transform in adaptive.transforms]
@@ -68,7 +69,7 @@ class _Space:
         arrays = (self._lists, self._list_distances, self.distances, self.ids)
         self._pointers: Any = tuple(map(faiss.swig_ptr, arrays))
 
-    def search(self, queries: NDArray[np.float32], probe_ratio: float) -> None:
+    def search(self, queries: NDArray[np.float32], probe_ratio: float, parameters: Any) -> None:
         """Fill in distances and ids."""
         lists, list_distances, distances, ids = self._pointers
         self._points[0][:] = queries
@@ -79,5 +80,5 @@ class _Space:
         far[:, :MIN_NPROBE] = False
         self._lists[far] = -1
         self.ivf.search_preassigned_c(
-            self.queries, self._point_pointer, self.k, lists, list_distances, distances, ids, False, self.parameters
+            self.queries, self._point_pointer, self.k, lists, list_distances, distances, ids, False, parameters
         )

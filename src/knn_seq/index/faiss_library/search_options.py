@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.layers import layers
+from knn_seq.index.faiss_library.live_entries import LiveEntries
 
 
 class SearchOptions(NamedTuple):
@@ -28,20 +29,27 @@ def set_defaults(index: Any, options: SearchOptions) -> None:
             layer.k_factor = options.refine_factor
 
 
-def search_parameters(index: Any, options: SearchOptions) -> Any | None:
-    """What one search with these options passes to `search`; None: the index has nothing that they concern."""
+def search_parameters(index: Any, options: SearchOptions, live: LiveEntries | None = None) -> Any | None:
+    """What one search passes to `search`; None: the index has nothing that they concern.
+
+    Args:
+        index: Of faiss.
+        options: How thoroughly it is searched.
+        live: The entries that may be found, for inverted lists and flat indexes; None: all.
+    """
     layer = faiss.downcast_index(index)
+    selector = None if live is None else live.selector
     if isinstance(layer, faiss.IndexIDMap):
         return search_parameters(layer.index, options)
     if isinstance(layer, faiss.IndexPreTransform):
-        inner = search_parameters(layer.index, options)
+        inner = search_parameters(layer.index, options, live)
         return None if inner is None else faiss.SearchParametersPreTransform(index_params=inner)
     if isinstance(layer, faiss.IndexRefine):
         inner = search_parameters(layer.base_index, options)
         return faiss.IndexRefineSearchParameters(k_factor=options.refine_factor, base_index_params=inner)
     if isinstance(layer, faiss.IndexIVF):
         inner = search_parameters(layer.quantizer, options)
-        return faiss.SearchParametersIVF(nprobe=min(options.nprobe, layer.nlist), quantizer_params=inner)
+        return faiss.SearchParametersIVF(nprobe=min(options.nprobe, layer.nlist), quantizer_params=inner, sel=selector)
     if isinstance(layer, faiss.IndexHNSW):
         return faiss.SearchParametersHNSW(efSearch=options.ef_search)
-    return None
+    return None if selector is None else faiss.SearchParameters(sel=selector)

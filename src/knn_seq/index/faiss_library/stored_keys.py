@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.parallel import FaissResult
-from knn_seq.storage.concatenated import ConcatenatedRows
+from knn_seq.storage.concatenated import ConcatenatedRows, joined_rows
 
 TABLE_BYTES = 512 << 10  # of the keys that are compared at a time: they are to stay in the cache of a core
+MOST_QUERIES = 128  # whose keys that lie in later parts are copied together
 OFFSET_MASK = 0xFFFFFFFF  # the bits of a place in a list, where faiss tells list and place instead of an id
 
 
@@ -57,51 +58,116 @@ class KeyRanker:
 
     def __init__(self, keys: NDArray[Any] | ConcatenatedRows, inner_product: bool) -> None:
         self.keys, self.inner_product = keys, inner_product
-        self._rows: Any = keys.map(_as_one) if isinstance(keys, ConcatenatedRows) else _as_one(keys)
+        parts = keys.parts if isinstance(keys, ConcatenatedRows) else [keys]
+        self._first, *others = map(_as_one, parts)
+        self._others = joined_rows(others) if others else None
         self._free: list[_Table] = []  # as many as there ever were threads at a time
 
-    def rank(
-        self,
-        queries: NDArray[np.float32],
-        candidates: NDArray[np.int64],
-        k: int,
-        deleted: NDArray[np.bool_] | None = None,
-    ) -> FaissResult:
+    def rank(self, queries: NDArray[np.float32], candidates: NDArray[np.int64], k: int) -> FaissResult:
         """Squared distances, or inner products, and ids of the k nearest, (queries, k), nearest first.
 
         Args:
             queries: (n, dimension)
             candidates: (n, c), ids, at least k of them; -1 is none, and comes last.
             k: How many.
-            deleted: Whether the entry of each id does not count, (entries,).
         """
         table = None
         with suppress(IndexError):  # another thread may be faster
             table = self._free.pop()
         if table is None or table.width != candidates.shape[1]:
             table = _Table(self.keys, candidates.shape[1], self.inner_product)
-        missing = candidates < 0 if candidates[:, -1].min() < 0 else None
-        if deleted is not None and (gone := deleted[candidates]).any():
-            missing = gone if missing is None else gone | missing
-            candidates = np.where(missing, -1, candidates)
         distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-        for start in range(0, len(queries), table.queries):
-            some = slice(start, start + table.queries)
-            np.take(self._rows, candidates[some], out=table.rows[: len(candidates[some])], mode="clip")
-            if missing is not None:
-                table.blank(queries[some], missing[some])
-            table.search(queries[some], distances[some], places[some])
+        step = table.queries * max(MOST_QUERIES // table.queries, 1)
+        for start in range(0, len(queries), step):
+            some = slice(start, start + step)
+            self._rank(table, queries[some], candidates[some], distances[some], places[some])
         self._free.append(table)
         places &= OFFSET_MASK
         places += candidates.shape[1] * np.arange(len(queries))[:, None]
         ids = candidates.take(places)
-        if missing is not None:
+        if int(ids[:, -1].min(initial=0)) < 0:
             distances[ids < 0] = -np.inf if self.inner_product else np.inf
         return distances, ids
 
+    def _rank(
+        self,
+        table: _Table,
+        queries: NDArray[np.float32],
+        candidates: NDArray[np.int64],
+        distances: NDArray[np.float32],
+        places: NDArray[np.int64],
+    ) -> None:
+        """Fill in the distances of the k nearest and their places in the table, (n, k) each."""
+        missing = candidates < 0 if candidates[:, -1].min() < 0 else None
+        later, rows = self._from_others(candidates)
+        size = table.queries * table.width
+        ends = np.searchsorted(later, range(0, candidates.size + size, size)).tolist()
+        within = later % size
+        for number, start in enumerate(range(0, len(queries), table.queries)):
+            some = slice(start, start + table.queries)
+            np.take(self._first, candidates[some], out=table.rows[: len(candidates[some])], mode="clip")
+            own = slice(ends[number], ends[number + 1])
+            if own.start < own.stop:
+                table.flat_rows[within[own]] = rows[own]
+            if missing is not None:
+                table.blank(queries[some], missing[some])
+            table.search(queries[some], distances[some], places[some])
+
+    def _from_others(self, candidates: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
+        """Where candidates stand, (n,), that are not in the first part of the keys, and the keys of these."""
+        if self._others is None:
+            return np.empty(0, np.int64), None
+        later = np.flatnonzero(candidates >= len(self._first))
+        return later, self._others.take(candidates.take(later) - len(self._first), mode="clip")
+
+
+class ListScan:
+    """Rows in memory as lists of an IVF index of faiss; it is told with which of them each query is compared.
+
+    All are compared, as sums of squared differences or as products: the result is exact.
+
+    Args:
+        lists: (lists, rows, dimension), float16 or float32.
+        chosen: The list of each query, (most queries,).
+        inner_product: The nearest is the one with the largest inner product, not the smallest distance.
+    """
+
+    def __init__(self, lists: NDArray[Any], chosen: NDArray[np.int64], inner_product: bool) -> None:
+        self._held = lists, chosen, np.zeros(len(chosen), np.float32)  # the last: how far lists are does not count
+        self._pointers = faiss.swig_ptr(chosen), faiss.swig_ptr(self._held[2])
+        number, width, dimension = lists.shape
+        kind = faiss.METRIC_INNER_PRODUCT if inner_product else faiss.METRIC_L2
+        self._quantizer = faiss.IndexFlat(dimension, kind)  # never asked
+        if lists.dtype == np.float16:
+            half = faiss.ScalarQuantizer.QT_fp16
+            self._index = faiss.IndexIVFScalarQuantizer(self._quantizer, dimension, number, half, kind, False)
+        else:
+            self._index = faiss.IndexIVFFlat(self._quantizer, dimension, number, kind)
+        size = dimension * lists.dtype.itemsize
+        self._inverted = faiss.ArrayInvertedLists(number, size)
+        codes = faiss.MaybeOwnedVectorUInt8Vector()
+        for place, rows in enumerate(lists):
+            self._inverted.resize(place, width)
+            codes.push_back(_codes_at(rows.ctypes.data, width * size))
+        self._inverted.codes.swap(codes)
+        self._index.replace_invlists(self._inverted, False)
+        self._index.is_trained, self._index.ntotal, self._index.nprobe = True, number * width, 1
+
+    def search(self, queries: NDArray[np.float32], distances: NDArray[np.float32], places: NDArray[np.int64]) -> None:
+        """Fill in the distances of each query's nearest rows, and where these are, (n, k) each.
+
+        Args:
+            queries: (n, dimension), in one piece of memory, like the others; at most as many as are told their lists.
+            distances: Squared, or inner products.
+            places: Those in the list are its lower 32 bits; -1: there are not as many rows.
+        """
+        rows, numbers, labels = map(faiss.swig_ptr, (queries, distances, places))
+        lists, nowhere = self._pointers
+        self._index.search_preassigned_c(len(queries), rows, distances.shape[1], lists, nowhere, numbers, labels, True)
+
 
 class _Table:
-    """Memory for the candidates of a few queries, as an IVF index of faiss: a list for each query.
+    """Memory for the candidates of a few queries: a list for each query.
 
     Args:
         keys: Whose rows are copied into it.
@@ -115,23 +181,8 @@ class _Table:
         self.queries = max(TABLE_BYTES // (width * size), 1)
         self.numbers = np.empty((self.queries, width, dimension), keys.dtype)
         self.rows = self.numbers.view(f"V{size}")[:, :, 0]
-        kind = faiss.METRIC_INNER_PRODUCT if inner_product else faiss.METRIC_L2
-        self._quantizer = faiss.IndexFlat(dimension, kind)  # never asked: each query is told its list
-        if keys.dtype == np.float16:
-            half = faiss.ScalarQuantizer.QT_fp16
-            self._index = faiss.IndexIVFScalarQuantizer(self._quantizer, dimension, self.queries, half, kind, False)
-        else:
-            self._index = faiss.IndexIVFFlat(self._quantizer, dimension, self.queries, kind)
-        self._lists = faiss.ArrayInvertedLists(self.queries, size)
-        codes = faiss.MaybeOwnedVectorUInt8Vector()
-        for number in range(self.queries):
-            self._lists.resize(number, width)
-            codes.push_back(_codes_at(self.numbers[number].ctypes.data, width * size))
-        self._lists.codes.swap(codes)
-        self._index.replace_invlists(self._lists, False)
-        self._index.is_trained, self._index.ntotal, self._index.nprobe = True, self.queries * width, 1
-        self._own_lists = np.arange(self.queries)
-        self._nowhere = np.zeros(self.queries, np.float32)  # distances of the lists, which do not count
+        self.flat_rows = self.rows.reshape(-1)
+        self._scan = ListScan(self.numbers, np.arange(self.queries), inner_product)
 
     def blank(self, queries: NDArray[np.float32], missing: NDArray[np.bool_]) -> None:
         """Let rows that no candidate fills, (n, width), be farther from their queries than any key."""
@@ -141,9 +192,7 @@ class _Table:
 
     def search(self, queries: NDArray[np.float32], distances: NDArray[np.float32], places: NDArray[np.int64]) -> None:
         """Fill in the distances of each query's nearest rows, and where these are, (n, k) each."""
-        arrays = (queries, self._own_lists, self._nowhere, distances, places)
-        rows, lists, nowhere, numbers, labels = map(faiss.swig_ptr, arrays)
-        self._index.search_preassigned_c(len(queries), rows, distances.shape[1], lists, nowhere, numbers, labels, True)
+        self._scan.search(queries, distances, places)
 
 
 def ranked_by_cosine(

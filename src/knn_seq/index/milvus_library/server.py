@@ -151,7 +151,7 @@ def library() -> Any:
         milvus = import_module("pymilvus")
     except ImportError as error:
         raise MissingLibrary("The library pymilvus is missing: pip install knn-seq[milvus].") from error
-    for name in ("pymilvus", "milvus_lite"):  # their errors reach us as exceptions
+    for name in ("pymilvus", "milvus_lite", "grpc._server"):  # their errors reach us as exceptions
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return milvus
 

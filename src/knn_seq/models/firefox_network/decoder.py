@@ -14,7 +14,7 @@ from knn_seq.models.firefox_network.layers import DecoderLayer, in_lanes
 from knn_seq.models.firefox_network.modeling import FirefoxNetwork
 from knn_seq.models.linear import linear_for, outputs_of
 from knn_seq.models.search.decoder import DecoderStep, RowDecoder
-from knn_seq.models.shortlist import Columns, Shortlist
+from knn_seq.models.shortlist import LimitedRows, Shortlist
 
 Encode = Callable[[Sequence[Sequence[int]]], tuple[Tensor, ...]]
 """Sources to the encoder's states, (sentences, length, d), and their mask, (sentences, length)."""
@@ -46,7 +46,8 @@ class FirefoxDecoder(RowDecoder):
         shortlist: Shortlist | None = None,
         key: str = "ffn_in",
     ) -> None:
-        self.network, self.encode, self.rows_each, self.shortlist = network, encode, rows_each, shortlist
+        self.network, self.encode, self.rows_each = network, encode, rows_each
+        self._limits = None if shortlist is None else LimitedRows(shortlist, rows_each, network.lm_head.weight.device)
         modules = cast("list[DecoderLayer]", list(network.decoder.layers))
         self.layers = [_step_of(module, key) for module in modules]
         self._read = [module.cross_attention.memory for module in modules]
@@ -56,8 +57,6 @@ class FirefoxDecoder(RowDecoder):
         self._states: list[Tensor] = []  # of each layer, (rows, d)
         self._memory: list[tuple[Tensor, Tensor]] = []  # of each layer, (sentences, …)
         self._mask = torch.empty(0)  # (sentences, 1, 1, source length)
-        self._shortlists: list[Tensor] = []  # of each sentence
-        self._columns: Columns | None = None
         self._project: Callable[[Tensor], Tensor] = linear_for(network.lm_head, "")
         self._outputs = torch.empty(0)  # what the last step projected, (rows, d)
 
@@ -83,12 +82,9 @@ class FirefoxDecoder(RowDecoder):
         else:
             self._mask, self._memory, self._states = additive, new, [rows] * len(self.layers)
         self.lengths += [0] * len(sources)
-        if self.shortlist is not None:
-            self._shortlists += [self.shortlist.of(source) for source in sources]
-            self._columns = Columns.of(self._shortlists, self.network.config.vocab_size)
-            vocabulary = self._columns.vocabulary.to(encoded.device)
-            self._columns = Columns(vocabulary, self._columns.banned.to(encoded.device))
-            self._project = linear_for(self.network.lm_head, "", vocabulary)
+        if self._limits is not None:
+            self._limits.enter(sources)
+            self._project = linear_for(self.network.lm_head, "", self._limits.columns.vocabulary)
 
     @torch.no_grad()
     def step(self, tokens: Tensor) -> DecoderStep:
@@ -101,10 +97,9 @@ class FirefoxDecoder(RowDecoder):
             x, query, self._states[number], looks = layer(x, self._states[number], self._memory[number], self._mask)
         self.lengths = [length + 1 for length in self.lengths]
         self._outputs, logits = x, self._project(x)
-        if self._columns is None:
+        if self._limits is None:
             return DecoderStep(logits, query, None, looks)
-        logits.view(len(self.lengths), self.rows_each, -1).add_(self._columns.banned.unsqueeze(1))
-        return DecoderStep(logits, query, self._columns.vocabulary, looks)
+        return DecoderStep(self._limits.ban(logits), query, self._limits.columns.vocabulary, looks)
 
     def logits_of(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """The logits of any tokens in some rows of the last step, (n,) each."""
@@ -123,9 +118,8 @@ class FirefoxDecoder(RowDecoder):
         self._states = [state.index_select(0, rows) for state in self._states]
         self._memory = [(k.index_select(0, kept), v.index_select(0, kept)) for k, v in self._memory]
         self._mask = self._mask.index_select(0, kept)
-        if self._columns is not None:
-            self._shortlists = [self._shortlists[number] for number in sentences]
-            self._columns = self._columns._replace(banned=self._columns.banned.index_select(0, kept))
+        if self._limits is not None:
+            self._limits.keep(sentences)
 
     def _embed(self, tokens: Tensor) -> Tensor:
         words = self.network.decoder.embed_tokens(tokens)

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from knn_seq.models.fused.cache import BeamCache
 from knn_seq.models.fused.network import FusedLayer, FusedNetwork
+from knn_seq.models.linear import Linear
 from knn_seq.models.search.decoder import DecoderStep, RowDecoder
+from knn_seq.models.shortlist import LimitedRows
 
 if TYPE_CHECKING:
     from knn_seq.models.encoder_decoder import EncoderDecoderModel
@@ -32,31 +34,42 @@ class FusedDecoder(RowDecoder):
         self.size = network.width // network.heads
         like = model.network.get_decoder().embed_tokens.weight
         self.vocabulary_size = len(like)
+        shortlist = model.shortlist
+        self._limits = None if shortlist is None else LimitedRows(shortlist, rows_each, like.device)
+        self._project: Linear = network.project
+        self._states = like.new_empty(0)  # what the last step projected, (rows, width)
         self.cache = BeamCache(len(network.layers), network.heads, self.size, rows_each, like)
 
     def enter(self, sources: Sequence[Sequence[int]]) -> None:
         """See `RowDecoder.enter`."""
         states, mask = self.model.decoding_state(sources)
+        kept = mask.flatten().nonzero().squeeze(1)  # no padding
+        rows = states.flatten(0, 1)[kept]
         memory = []
         for layer in self.network.layers:
-            both = layer.memory(states.flatten(0, 1)).view(*states.shape[:2], 2, self.network.heads, self.size)
-            keys, values = both.permute(2, 0, 3, 1, 4)
+            both = states.new_zeros(mask.numel(), 2 * self.network.width).index_copy_(0, kept, layer.memory(rows))
+            keys, values = both.view(*mask.shape, 2, self.network.heads, self.size).permute(2, 0, 3, 1, 4)
             memory.append((keys, values))
+        if self._limits is not None:
+            self._limits.enter(sources)
+            self._project = self.network.project.limited(self._limits.columns.vocabulary)
         first = len(self.cache.lengths)
         self.cache.enter(memory, mask)
         new = slice(first, len(self.cache.lengths))
         for token in self.model.prefix[:-1]:
             self._run(torch.full(((new.stop - new.start) * self.rows_each,), token, device=states.device), new)
 
-    def step(self, tokens: Tensor, vocabulary: Tensor | None = None) -> DecoderStep:
-        """See `RowDecoder.step`.
+    def step(self, tokens: Tensor) -> DecoderStep:
+        """See `RowDecoder.step`."""
+        self._states, queries = self._run(tokens.to(self.model.device), slice(0, len(self.cache.lengths)))
+        logits = self._project(self._states)
+        if self._limits is None:
+            return DecoderStep(logits, queries)
+        return DecoderStep(self._limits.ban(logits), queries, self._limits.columns.vocabulary)
 
-        Args:
-            tokens: The last token of each row.
-            vocabulary: The only tokens that can come next, ascending, (n,); None: all.
-        """
-        states, queries = self._run(tokens.to(self.model.device), slice(0, len(self.cache.lengths)))
-        return DecoderStep(self.network.project(states, vocabulary), queries, vocabulary)
+    def logits_of(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """See `RowDecoder.logits_of`."""
+        return self.network.project.some(self._states, rows, tokens)
 
     def follow(self, parents: Tensor) -> None:
         """See `RowDecoder.follow`."""
@@ -65,6 +78,8 @@ class FusedDecoder(RowDecoder):
     def keep(self, sentences: Sequence[int]) -> None:
         """See `RowDecoder.keep`."""
         self.cache.keep(sentences)
+        if self._limits is not None:
+            self._limits.keep(sentences)
 
     def _run(self, tokens: Tensor, sentences: slice) -> tuple[Tensor, Tensor]:
         """The states before the output projection and the queries, (rows, width) each."""

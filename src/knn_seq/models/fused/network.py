@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knn_seq.models.int8 import Int8Linear, Int8Weight
-from knn_seq.models.linear import Linear, linear_for
+from knn_seq.models.linear import Linear, linear_for, outputs_of
 
 # The classes whose decoders are alike, and whether a block's norm comes before it.
 PRE_NORM = {
@@ -72,15 +72,17 @@ class OutputProjection:
             self._module = _linear(module.weight, bias)
         self._dtype, self._linear = dtype, linear_for(self._module, dtype)
 
-    def __call__(self, states: Tensor, vocabulary: Tensor | None = None) -> Tensor:
-        """Logits, (rows, vocabulary).
+    def __call__(self, states: Tensor) -> Tensor:
+        """Logits, (rows, vocabulary), of states, (rows, width)."""
+        return self._linear(states)
 
-        Args:
-            states: (rows, width)
-            vocabulary: The only tokens that can come, ascending, (n,): the logits are theirs, (rows, n); None: all.
-        """
-        project = self._linear if vocabulary is None else linear_for(self._module, self._dtype, vocabulary)
-        return project(states)
+    def limited(self, vocabulary: Tensor) -> Linear:
+        """What gives the logits of some tokens only, ascending, (n,)."""
+        return linear_for(self._module, self._dtype, vocabulary)
+
+    def some(self, states: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Of the states in rows[i] the logit of tokens[i], (n,)."""
+        return outputs_of(self._module, states, rows, tokens)
 
 
 def fused_network(network: Any, key: str, dtype: str) -> FusedNetwork | None:
@@ -107,31 +109,31 @@ def fused_network(network: Any, key: str, dtype: str) -> FusedNetwork | None:
         decoder.layers[0].self_attn.num_heads,
         network.config.d_model,
         PRE_NORM[name],
-        _embedding(decoder),
+        embedding_of(decoder),
         OutputProjection(network.lm_head, own if bias is None else bias, dtype),
-        _norm(decoder.layer_norm) if hasattr(decoder, "layer_norm") else None,
+        norm_of(decoder.layer_norm) if hasattr(decoder, "layer_norm") else None,
     )
 
 
 def _layer(layer: Any, dtype: str) -> FusedLayer:
     own, cross = layer.self_attn, layer.encoder_attn
     return FusedLayer(
-        qkv=linear_for(_joined([own.q_proj, own.k_proj, own.v_proj]), dtype),
+        qkv=linear_for(joined([own.q_proj, own.k_proj, own.v_proj]), dtype),
         out=linear_for(own.out_proj, dtype),
         query=linear_for(cross.q_proj, dtype),
-        memory=linear_for(_joined([cross.k_proj, cross.v_proj]), dtype),
+        memory=linear_for(joined([cross.k_proj, cross.v_proj]), dtype),
         cross_out=linear_for(cross.out_proj, dtype),
         first=linear_for(layer.fc1, dtype),
         last=linear_for(layer.fc2, dtype),
         activation=layer.activation_fn,
-        attention_norm=_norm(layer.self_attn_layer_norm),
-        cross_norm=_norm(layer.encoder_attn_layer_norm),
-        ffn_norm=_norm(layer.final_layer_norm),
+        attention_norm=norm_of(layer.self_attn_layer_norm),
+        cross_norm=norm_of(layer.encoder_attn_layer_norm),
+        ffn_norm=norm_of(layer.final_layer_norm),
     )
 
 
 @torch.no_grad()
-def _joined(modules: list[Any]) -> nn.Linear | Int8Linear:
+def joined(modules: list[Any]) -> nn.Linear | Int8Linear:
     """One layer that computes what these do, side by side; they become views of its weights if these are floats."""
     weight = torch.cat([module.weight for module in modules])
     bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
@@ -156,18 +158,20 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return module
 
 
-def _norm(module: Any) -> Norm:
+def norm_of(module: Any) -> Norm:
+    """What a layer norm computes."""
     shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
     return lambda x: F.layer_norm(x, shape, weight, bias, eps)
 
 
-def _embedding(decoder: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    words, positions = decoder.embed_tokens, decoder.embed_positions
-    scale = float(getattr(decoder, "embed_scale", getattr(words, "embed_scale", 1.0)))
+def embedding_of(side: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """What an encoder or a decoder makes of tokens and their positions, (rows,) each: (rows, width)."""
+    words, positions = side.embed_tokens, side.embed_positions
+    scale = float(getattr(side, "embed_scale", getattr(words, "embed_scale", 1.0)))
     table = positions.weights if hasattr(positions, "weights") else positions.weight
     padding = positions.padding_idx if hasattr(positions, "weights") else None  # it has no position in an M2M100
     offset = getattr(positions, "offset", 0) if padding is None else padding + 1
-    norm = _norm(decoder.layernorm_embedding) if hasattr(decoder, "layernorm_embedding") else None
+    norm = norm_of(side.layernorm_embedding) if hasattr(side, "layernorm_embedding") else None
 
     def embed(tokens: Tensor, at: Tensor) -> Tensor:
         at = at + offset

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -40,10 +41,12 @@ class SearchLoop:
     Args:
         open_decoder: The model.
         rows: Prefixes that are open at a time, those of all sentences together.
+        tokens: The budget of those that are under way, as `Request.tokens` counts them; a sentence that has more is
+            translated alone.
     """
 
-    def __init__(self, open_decoder: OpenDecoder, rows: int) -> None:
-        self.open_decoder, self.rows = open_decoder, rows
+    def __init__(self, open_decoder: OpenDecoder, rows: int, tokens: float = math.inf) -> None:
+        self.open_decoder, self.rows, self.tokens = open_decoder, rows, tokens
         self._waiting: deque[Request] = deque()
         self._batches: list[Batch] = []
         self._tickets = count()
@@ -102,27 +105,36 @@ class SearchLoop:
         return found
 
     def _admit(self) -> None:
-        free = self.rows - sum(batch.rows for batch in self._batches)
+        rows = self.rows - sum(batch.rows for batch in self._batches)
+        tokens = self.tokens - sum(batch.tokens for batch in self._batches)
         joins = all(batch.decoder.joins for batch in self._batches)
-        needed = self.rows * (FREE_TO_JOIN if joins else FREE_TO_OPEN)
-        if self._batches and free < needed and not self._all_fit(free):
+        share = FREE_TO_JOIN if joins else FREE_TO_OPEN
+        enough = rows >= share * self.rows and tokens >= share * self.tokens
+        if self._batches and not enough and not self._all_fit(rows, tokens):
             return
         entering: dict[tuple[type[Chooser], int], list[Request]] = {}
-        while self._waiting and (self._waiting[0].plan.rows <= free or not (self._batches or entering)):
+        while self._waiting and (_fits(self._waiting[0], rows, tokens) or not (self._batches or entering)):
             request = self._waiting.popleft()
-            free -= request.plan.rows
+            rows, tokens = rows - request.plan.rows, tokens - request.tokens
             entering.setdefault(_kind(request.plan), []).append(request)
-        for (chooser, rows), requests in entering.items():
-            fitting = (each for each in self._batches if each.decoder.joins and each.kind == (chooser, rows))
+        for (chooser, rows_each), requests in entering.items():
+            fitting = (each for each in self._batches if each.decoder.joins and each.kind == (chooser, rows_each))
             batch = next(fitting, None)
             if batch is None:
-                batch = Batch(self.open_decoder(rows), chooser())
+                batch = Batch(self.open_decoder(rows_each), chooser())
                 self._batches.append(batch)
             batch.enter(requests)
 
-    def _all_fit(self, free: int) -> bool:
-        """Whether so many free rows are enough for everyone who waits."""
-        return len(self._waiting) <= free and sum(request.plan.rows for request in self._waiting) <= free
+    def _all_fit(self, rows: int, tokens: float) -> bool:
+        """Whether so many free rows and tokens are enough for everyone who waits."""
+        if len(self._waiting) > rows:
+            return False  # found without looking at all of them
+        waiting = self._waiting
+        return sum(each.plan.rows for each in waiting) <= rows and sum(each.tokens for each in waiting) <= tokens
+
+
+def _fits(request: Request, rows: int, tokens: float) -> bool:
+    return request.plan.rows <= rows and request.tokens <= tokens
 
 
 def _kind(plan: SearchPlan) -> tuple[type[Chooser], int]:
@@ -153,6 +165,11 @@ class Batch:
     def rows(self) -> int:
         """Of all sentences."""
         return len(self.sentences) * self.decoder.rows_each
+
+    @property
+    def tokens(self) -> int:
+        """Of all sentences, as `Request.tokens` counts them."""
+        return sum(sentence.request.tokens for sentence in self.sentences)
 
     def enter(self, requests: Sequence[Request]) -> None:
         """Add sentences behind all others."""

@@ -23,6 +23,11 @@ class Request:
     hook: StepHook | None
     number: int  # the sentence's number for the hook
 
+    @property
+    def tokens(self) -> int:
+        """Those of the source, and of all beams if an output becomes as long as its source, or as it may."""
+        return len(self.source) + self.plan.rows * min(len(self.source), self.plan.max_new_tokens)
+
 
 class Sentence(ABC):
     """A sentence under way, with as many open prefixes as it has rows.
