@@ -17,13 +17,12 @@ limit_spinning()  # before torch is imported
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from domains import Domain, domain_arguments, domain_of, firefox_model, run_script
-from figures import code_version, measuring_conditions, write_figures
-from kept import Kept
+from domains import Domain, domain_arguments, domain_of, firefox_model, kept_figures, run_script
+from figures import measuring_conditions, write_figures
 from line_plot import curves_folder, image, write_lines
+from measured_code import digest
 from results import PAPER_INDEX, PAPER_NPROBE, PAPER_RECIPE, in_turns
 from speed_models import ENTRIES, sized_store, speed_model
 
@@ -33,10 +32,10 @@ from knn_seq.metrics.bleu import bleu
 
 SENTENCES, QUICK_SENTENCES, TIMED = 250, 8, 96  # of the test set
 SHARES = (0.01, 0.03, 0.1, 0.3)  # of the datastore's sentences; all of them are there
-KS = (1, 2, 4, 8, 16, 32)
-SUBSETS = (8, 32, 128, 512, 2048)
-KEPT, METHOD = (0.2, 0.4, 0.6), "known"  # of the entries
-PROBED = (1, 2, 4, 8, 16, 32, 64)
+KS = (1, 4, 8, 16, 32)
+SUBSETS = (8, 32, 128, 512)
+KEPT, METHOD = (0.3, 0.6), "known"  # of the entries
+PROBED = (1, 2, 4, 8, 32)
 QUERIES = 256  # recall is measured with
 QUICK = {"SHARES": (0.3,), "KS": (1, 8), "SUBSETS": (8, 32), "KEPT": (0.6,), "PROBED": (1, 8)}
 
@@ -51,7 +50,6 @@ class Curve(NamedTuple):
 
 def main() -> None:
     parser = domain_arguments(__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results/results"), help="figures are kept there")
     parser.add_argument("--largest", choices=ENTRIES, default="1m", help="datastore whose speed is measured")
     run_script(run, parser.parse_args())
 
@@ -63,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name in arguments.domains:
         domain = domain_of(name, arguments, model)
         measuring = Measuring(domain, QUICK_SENTENCES if arguments.quick else SENTENCES)
-        kept = Kept(arguments.results / f"curves-{name}-{code_version()}{'-quick' * arguments.quick}.json")
+        kept = kept_figures(f"curves-{name}", __file__, arguments)
         conditions = kept.get(("conditions",), measuring_conditions)
         base = kept.get(("base",), lambda own=measuring: own.bleu(own.domain.translator, weight=0.0))  # type: ignore[misc]
         curves = {**measuring.curves(), "speed": speed_curve(arguments)}
@@ -105,17 +103,17 @@ class Measuring:
         return {
             "size": Curve(
                 ("sentence pairs in the datastore", "BLEU"),
-                {"`learned`": {f"{s:g}": partial(self._of_size, s) for s in SHARES} | {"1": all_of_it}},
+                {"learned": {f"{s:g}": partial(self._of_size, s) for s in SHARES} | {"1": all_of_it}},
             ),
             "k": Curve(
                 ("k", "BLEU"),
                 {
-                    "`learned`": {f"{k}": partial(self._at, k, {**own, "k": k}) for k in KS},
-                    "`fixed`, tuned": {f"{k}": partial(self._fixed_at, k) for k in KS},
+                    "learned": {f"{k}": partial(self._at, k, {**own, "k": k}) for k in KS},
+                    "fixed, tuned": {f"{k}": partial(self._fixed_at, k) for k in KS},
                 },
             ),
-            "subset": Curve(("sentences of a subset", "BLEU"), {"`learned`": dict(self._subsets())}),
-            "pruning": Curve(("share of the entries that stays", "BLEU"), {"`known`, `learned`": kept}, False),
+            "subset": Curve(("sentences of a subset", "BLEU"), {"learned": dict(self._subsets())}),
+            "pruning": Curve(("share of the entries that stays", "BLEU"), {"known, learned": kept}, False),
             "recall": Curve(
                 ("recall of the 64 nearest entries", "BLEU"),
                 {name: dict(points) for name, points in self._recalls()},
@@ -181,7 +179,7 @@ def speed_curve(arguments: argparse.Namespace) -> Curve:
     def measured(size: str) -> tuple[int, dict[str, Any]]:
         if size not in found:
             model = speed_model("firefox")
-            store, test = sized_store(arguments.folder / f"speed-{code_version()}", "firefox", model, size)
+            store, test = sized_store(arguments.folder / f"speed-{digest(('domains.py',))}", "firefox", model, size)
             translator = Translator(store, model, beam_size=1)
             opened = {name: (lambda: translator, options) for name, options in systems.items()}
             found[size] = len(store), in_turns(opened, [pair.source for pair in test[:timed]], backwards=False)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from debian_text import TEXT_FOLDER
-from figures import code_version
 from kept import Kept
+from measured_code import digest
 from near_duplicates import without_near_duplicates
 
 from knn_seq import Datastore, KnnSeqError, Translator
@@ -134,10 +134,10 @@ class Domain:
         """The settings of `fixed` that are best for the dev set, for some index."""
 
         def best() -> dict[str, Any]:
-            named = TUNING + ", the paper's index" * bool(options)
-            with self.kept.timing(named):
+            translator = self.translator  # what building takes is not to count
+            with self.kept.timing(TUNING + ", the paper's index" * bool(options)):
                 return tune(
-                    self.translator,
+                    translator,
                     self.dev.sources,
                     self.dev.references,
                     combiner="fixed",
@@ -162,9 +162,9 @@ class Domain:
 
     def pruned(self, method: str, keep: float) -> Datastore:
         """A smaller datastore, made unless that was done before."""
-        path, name = self.folder / f"{method}-{keep:g}", f"pruned by {method} to {keep:g}"
-        with nullcontext() if path.exists() else self.kept.timing(name):
-            return self.store.prune(path, method, keep, model=self.model)
+        store, path = self.store, self.folder / f"{method}-{keep:g}"
+        with nullcontext() if path.exists() else self.kept.timing(f"pruned by {method} to {keep:g}"):
+            return store.prune(path, method, keep, model=self.model)
 
     def stored(self) -> ParallelText:
         """Some of the sentence pairs of the datastore."""
@@ -177,6 +177,7 @@ def domain_arguments(description: str | None, default: Sequence[str] = ("bible",
     parser.add_argument("--domains", nargs="+", choices=SENTENCES, default=list(default))
     parser.add_argument("--text-folder", type=Path, default=TEXT_FOLDER, help="has NAME.pt-en.tsv.gz of each domain")
     parser.add_argument("--folder", type=Path, default=Path("results/domains"), help="datastores are made there")
+    parser.add_argument("--results", type=Path, default=Path("results/results"), help="figures are kept there")
     parser.add_argument("--into", type=Path, help="a page with a place for what is measured")
     parser.add_argument("--quick", action="store_true", help="few sentences: does everything run?")
     return parser
@@ -201,8 +202,14 @@ def domain_of(name: str, arguments: argparse.Namespace, model: Model) -> Domain:
     amounts = (SENTENCES[name], DEV, TEST)
     if arguments.quick:
         amounts = (QUICK_SENTENCES, QUICK_DEV, QUICK_TEST)
-    folder = arguments.folder / f"{name}-{code_version()}{'-quick' * arguments.quick}"
+    folder = arguments.folder / f"{name}-{digest(('domains.py', 'prune'))}{'-quick' * arguments.quick}"
     return Domain.split(name, pairs, folder, model, amounts)
+
+
+def kept_figures(name: str, script: str, arguments: argparse.Namespace) -> Kept:
+    """The figures of a script under some name, as long as what it measures is the same code."""
+    code = digest((Path(script).name, "prune"))
+    return Kept(arguments.results / f"{name}-{code}{'-quick' * arguments.quick}.json")
 
 
 def text_of(name: str, text_folder: Path) -> list[SentencePair]:

@@ -61,9 +61,9 @@ FIGURES = {
     "it-packages": Figure("docs/it-packages.md", "it_text.py"),
     "office-help-text": Figure("docs/results.md", "office_help_text.py"),
     "manuals-text": Figure("docs/results.md", "manuals_text.py"),
-    **{f"results-{name}": Figure("docs/results.md", "results.py", ("--domains", name)) for name in DOMAINS},
+    **{f"results-{name}": Figure("docs/results.md", "results.py", ("--domains", name), ("prune",)) for name in DOMAINS},
     "finetune": Figure("docs/results.md", "finetune.py"),
-    "curves": Figure("docs/results.md", "curves.py"),
+    "curves": Figure("docs/results.md", "curves.py", also=("prune",)),
     "speed": Figure("docs/speed.md", "bench.py", ("--again",), SPEED),
     "engines": Figure("docs/speed.md", "engines.py"),
     "precision": Figure("docs/speed.md", "precision.py"),
@@ -221,12 +221,6 @@ def commit() -> str:
         return f"{head}+changes" if _git("status", "--porcelain", "--", *MEASURED) else head
     except (OSError, subprocess.CalledProcessError):
         return f"of version {version('knn-seq')}"
-
-
-def code_version() -> str:
-    """The last commit that changed what figures depend on, so that a commit of pages alone keeps what was measured."""
-    last = _git("log", "-1", "--format=%h", "--", *MEASURED)
-    return f"{last}+changes" if _git("status", "--porcelain", "--", *MEASURED) else last
 
 
 def processor() -> str:

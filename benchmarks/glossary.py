@@ -52,7 +52,7 @@ class Measured(NamedTuple):
         lacking = sum(
             len(finder.check(terms).missing(output)) for terms, output in zip(found, self.outputs, strict=True)
         )
-        return 1 - lacking / sum(map(len, found))
+        return 1 - lacking / max(sum(map(len, found)), 1)
 
 
 def main() -> None:
@@ -199,7 +199,7 @@ def drawn(train: ParallelText, test: ParallelText) -> Glossary:
     everything = [*sides(train), *sides(test)]
     spellings = (Spellings(test.sources, portuguese), Spellings(test.references, english))
     counts = [Counter(stem for pair in everything for stem in pair[side]) for side in range(2)]
-    rare = RARE * len(everything)
+    rare = max(RARE * len(everything), 2 * LEAST_SENTENCES)
     wanted = {stem for pair in sides(test) for stem in pair[0] if LEAST_SENTENCES <= counts[0][stem] <= rare}
     together: dict[str, Counter[str]] = defaultdict(Counter)
     for source, target in everything:

@@ -16,12 +16,10 @@ limit_spinning()  # before torch is imported
 import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from domains import Domain, ParallelText, domain_arguments, domain_of, firefox_model, others, run_script
-from figures import code_version, markdown, measuring_conditions, write_figures
-from kept import Kept
+from domains import Domain, ParallelText, domain_arguments, domain_of, firefox_model, kept_figures, others, run_script
+from figures import markdown, measuring_conditions, write_figures
 
 from knn_seq.metrics.bleu import bleu
 
@@ -31,14 +29,12 @@ COMBINERS = ("fixed", "learned")
 
 
 def main() -> None:
-    parser = domain_arguments(__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results/results"), help="figures are kept there")
-    run_script(run, parser.parse_args())
+    run_script(run, domain_arguments(__doc__).parse_args())
 
 
 def run(arguments: argparse.Namespace) -> None:
     model = firefox_model()
-    kept = Kept(arguments.results / f"harm-{code_version()}{'-quick' * arguments.quick}.json")
+    kept = kept_figures("harm", __file__, arguments)
     conditions = kept.get(("conditions",), measuring_conditions)
     count = QUICK_SENTENCES if arguments.quick else SENTENCES
     domains = [domain_of(name, arguments, model) for name in arguments.domains]

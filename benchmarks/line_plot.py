@@ -45,7 +45,6 @@ def write_lines(
     places = sorted({x for line in lines.values() for x, _ in line})
     if logarithmic:
         axes.set_xscale("log")
-    if len(places) <= 8:
         axes.set_xticks(places, [shown(place) for place in places])
         axes.xaxis.set_minor_locator(NullLocator())
     axes.spines[["top", "right"]].set_visible(False)

@@ -21,8 +21,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from domains import Domain, domain_arguments, domain_of, firefox_model, run_script, text_hash
-from figures import code_version, measuring_conditions, write_figures
+from domains import Domain, domain_arguments, domain_of, firefox_model, kept_figures, run_script, text_hash
+from figures import measuring_conditions, write_figures
 from kept import Kept
 from results_tables import section
 
@@ -41,7 +41,6 @@ BASE = "base"
 
 def main() -> None:
     parser = domain_arguments(__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results/results"), help="figures are kept there")
     parser.add_argument("--comet-model", help="score with COMET as well: a checkpoint or its name")
     run_script(run, parser.parse_args())
 
@@ -56,8 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     model, unquantized = firefox_model(), firefox_model("float32")
     for name in arguments.domains:
         domain = domain_of(name, arguments, model)
-        version = f"{code_version()}{'-quick' * arguments.quick}"
-        kept = Kept(arguments.results / f"{name}-{version}.json")
+        kept = kept_figures(name, __file__, arguments)
         kept.get(("conditions",), measuring_conditions)
         kept.require_same(("run",), {"train": text_hash(domain.train), "test": domain.test.sources})
         Measuring(domain, unquantized, kept).measure(metrics)
