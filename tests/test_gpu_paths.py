@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fake_gpu import FakeGpu
-from tiny_models import DECODER_ONLY, NETWORKS, VOCABULARY, NumberTokenizer, make_network, number_pairs
+from tiny_models import DECODER_ONLY, NETWORKS, NumberTokenizer, make_network, number_pairs
 
 from knn_seq.combine import COMBINERS, CombinerInputs, mix_retrieved
 from knn_seq.combine.trained import NetworkShape, TrainedCombiner
@@ -91,7 +91,12 @@ def combiner_of(name):
     if not issubclass(kind, TrainedCombiner):
         return kind()
     combiner = kind(NetworkShape(K, DIMENSION))
-    combiner.network.requires_grad_(False)
+    for module in combiner.network.modules():  # a fake tensor that was looked at cannot be moved in its place
+        for name, parameter in module.named_parameters(recurse=False):
+            setattr(module, name, torch.nn.Parameter(parameter.detach().to(GPU), requires_grad=False))
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, buffer.to(GPU))
+    combiner.parameters = list(combiner.network.parameters())
     return combiner
 
 
@@ -108,7 +113,7 @@ def test_combiners_and_the_mixture(gpu, name):
         combiner._keys = np.zeros((3, DIMENSION), np.float32)
     given = inputs(combiner.best_log_probs)
     combination = combiner.combine(given, SETTINGS)
-    changes = mix_retrieved(on_gpu(ROWS, VOCABULARY), given.neighbours, combination)
+    changes = mix_retrieved(on_gpu(ROWS, K), given.neighbours, combination)
     assert {part.device.type for part in changes} == {"cuda"}
     assert set(gpu.waits) == (KSTER if name == "kster" else set())
 

@@ -46,8 +46,7 @@ def test_each_step_is_a_softmax_over_the_sentence_s_own_shortlist(kind, dtype):
 
     def look(step):
         steps.append(step.log_probs.clone())
-        step.complete(others.expand(len(step.queries), -1))
-        steps.append(step.log_probs[:, others[0]].clone())
+        steps.append(step.log_probs_of(others.expand(len(step.queries), -1)))
         return steps[-2].clone()
 
     outputs = model.generate(SOURCES, DecodingSettings(beam_size=1, max_length=4), look)

@@ -76,7 +76,7 @@ def combine_step(inputs: CombinerInputs, shape: NetworkShape, weights: LearnedWe
     features = np.empty((rows, 3 * k + 1), np.float32)
     nearness, distinct, likely = (features[:, start : start + k] for start in range(0, 3 * k, k))
     np.log(np.add(distances, NEAREST, out=nearness), out=nearness)
-    new = neighbours.first_places == np.arange(k)
+    new = neighbours.first_places.numpy() == np.arange(k)
     np.add.accumulate(new if found is None else new & found, axis=1, out=distinct, dtype=np.float32)
     np.maximum(inputs.value_log_probs.numpy(), LEAST_LOG_PROB, out=likely)
     if found is not None:

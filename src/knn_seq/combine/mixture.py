@@ -40,7 +40,7 @@ def mix_retrieved(value_log_probs: Tensor, neighbours: Neighbours, combination: 
     """
     weights, shares = combination.weights, combination.probabilities
     weights = weights.unsqueeze(1) if isinstance(weights, Tensor) else shares.new_full((len(shares), 1), weights)
-    places = torch.from_numpy(neighbours.first_places).to(shares.device)
+    places = neighbours.first_places
     sums = torch.zeros_like(shares).scatter_add_(1, places, shares).gather(1, places)
     return StepChanges(torch.log1p(-weights), neighbours.values, raised(value_log_probs, sums, weights))
 

@@ -39,9 +39,9 @@ class Neighbours:
         return self.ids[:, 0] < 0
 
     @cached_property
-    def first_places(self) -> NDArray[np.int64]:
+    def first_places(self) -> Tensor:
         """For each neighbour the place of the first with its value in the row, (rows, k)."""
-        return first_places(self.values.cpu().numpy())
+        return first_places(self.values)
 
     def rows(self, index: Tensor | slice) -> Neighbours:
         """The neighbours of other rows: row i of the result is row index[i] of this."""

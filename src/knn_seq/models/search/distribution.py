@@ -183,7 +183,7 @@ class Distribution:
         if bool(known.all()):
             return columns
         more = torch.full_like(tokens, -torch.inf, dtype=self.stored.dtype)
-        first = torch.from_numpy(first_places(tokens.cpu().numpy())).to(tokens.device)
+        first = first_places(tokens)
         columns = torch.where(known, columns, self.stored.shape[1] + first)
         self.stored, self.some, self._largest = (
             torch.cat([self.stored, more], dim=1),
