@@ -31,13 +31,21 @@ from knn_seq.demo.run import write_tsv
 from knn_seq.metrics.bleu import bleu
 
 SENTENCES, QUICK_SENTENCES, TIMED = 250, 8, 96  # of the test set
-SHARES = (0.01, 0.03, 0.1, 0.3)  # of the datastore's sentences; all of them are there
-KS = (1, 4, 8, 16, 32)
-SUBSETS = (8, 32, 128, 512)
-KEPT, METHOD = (0.3, 0.6), "known"  # of the entries
-PROBED = (1, 2, 4, 8, 32)
-QUERIES = 256  # recall is measured with
-QUICK = {"SHARES": (0.3,), "KS": (1, 8), "SUBSETS": (8, 32), "KEPT": (0.6,), "PROBED": (1, 8)}
+METHOD, QUERIES = "known", 256  # of pruning; that recall is measured with
+
+
+class Points(NamedTuple):
+    """Where quality is measured."""
+
+    shares: tuple[float, ...]  # of the datastore's sentences; all of them are there
+    ks: tuple[int, ...]
+    subsets: tuple[int, ...]
+    kept: tuple[float, ...]  # of the entries
+    probed: tuple[int, ...]
+
+
+POINTS = Points((0.01, 0.03, 0.1, 0.3), (1, 4, 8, 16, 32), (8, 32, 128, 512), (0.3, 0.6), (1, 2, 4, 8, 32))
+QUICK_POINTS = Points((0.3,), (1, 8), (8, 32), (0.6,), (1, 8))
 
 
 class Curve(NamedTuple):
@@ -55,12 +63,11 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    if arguments.quick:
-        globals().update(QUICK)
     model = firefox_model()
     for name in arguments.domains:
         domain = domain_of(name, arguments, model)
-        measuring = Measuring(domain, QUICK_SENTENCES if arguments.quick else SENTENCES)
+        amounts = (QUICK_SENTENCES, QUICK_POINTS) if arguments.quick else (SENTENCES, POINTS)
+        measuring = Measuring(domain, *amounts)
         kept = kept_figures(f"curves-{name}", __file__, arguments)
         conditions = kept.get(("conditions",), measuring_conditions)
         base = kept.get(("base",), lambda own=measuring: own.bleu(own.domain.translator, weight=0.0))  # type: ignore[misc]
@@ -86,10 +93,11 @@ class Measuring:
     Args:
         domain: The domain.
         sentences: Of its test set.
+        points: Where quality is measured.
     """
 
-    def __init__(self, domain: Domain, sentences: int) -> None:
-        self.domain, self.test = domain, domain.test.first(sentences)
+    def __init__(self, domain: Domain, sentences: int, points: Points) -> None:
+        self.domain, self.test, self.points = domain, domain.test.first(sentences), points
 
     def bleu(self, translator: Translator, **options: Any) -> float:
         """BLEU of the test set."""
@@ -99,17 +107,19 @@ class Measuring:
         """All that show quality."""
         own = {"combiner": "learned"}
         all_of_it = partial(self._at, len(self.domain.train), own)
-        kept = {f"{share:g}": partial(self._pruned, share) for share in KEPT} | {"1": partial(self._at, 1.0, own)}
+        kept = {f"{share:g}": partial(self._pruned, share) for share in self.points.kept} | {
+            "1": partial(self._at, 1.0, own)
+        }
         return {
             "size": Curve(
                 ("sentence pairs in the datastore", "BLEU"),
-                {"learned": {f"{s:g}": partial(self._of_size, s) for s in SHARES} | {"1": all_of_it}},
+                {"learned": {f"{s:g}": partial(self._of_size, s) for s in self.points.shares} | {"1": all_of_it}},
             ),
             "k": Curve(
                 ("k", "BLEU"),
                 {
-                    "learned": {f"{k}": partial(self._at, k, {**own, "k": k}) for k in KS},
-                    "fixed, tuned": {f"{k}": partial(self._fixed_at, k) for k in KS},
+                    "learned": {f"{k}": partial(self._at, k, {**own, "k": k}) for k in self.points.ks},
+                    "fixed, tuned": {f"{k}": partial(self._fixed_at, k) for k in self.points.ks},
                 },
             ),
             "subset": Curve(("sentences of a subset", "BLEU"), {"learned": dict(self._subsets())}),
@@ -140,7 +150,7 @@ class Measuring:
 
     def _subsets(self) -> Iterator[tuple[str, Callable[[], tuple[float, float]]]]:
         self.domain.prepare_subset()
-        for size in SUBSETS:
+        for size in self.points.subsets:
             options = {"retriever": "subset", "subset_size": size}
             yield f"{size}", partial(self._at, size, options)
 
@@ -161,7 +171,7 @@ class Measuring:
             recall = self.domain.store.check_index(index, queries=QUERIES, index_options=options).recall
             return self._at(recall, {**tuned(), "index_options": options})
 
-        for lists in PROBED:
+        for lists in self.points.probed:
             yield f"{lists}", partial(point, lists)
 
 

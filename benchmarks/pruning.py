@@ -47,7 +47,8 @@ def measured(domain: Domain, methods: Sequence[str], shares: Sequence[float]) ->
         for method in methods:
             name = f"`{method}`, {keep:g}"
             stores[name] = domain.pruned(method, keep)
-            seconds[name] = f"{domain.kept.figures['cpu_seconds'][f'pruned by {method} to {keep:g}']:.0f} s"
+            passed = domain.kept.figures["cpu_seconds"].get(f"pruned by {method} to {keep:g}")
+            seconds[name] = "" if passed is None else f"{passed:.0f} s"
     title = (
         f"{domain.name}: {store.manifest.counts.sentences:,} sentence pairs, {len(store):,} entries, "
         f"{len(domain.test.sources):,} test sentences, greedy, full search; each with the combiner that was trained on "
