@@ -13,7 +13,7 @@ from knn_seq.decoding import Translation
 from knn_seq.documents import Filled
 from knn_seq.documents.html import HtmlDocument
 from knn_seq.documents.sentences import sentence_starts
-from knn_seq.protect import Content, Protected, Protector, join
+from knn_seq.protect import Attention, Content, Protected, Protector, join
 from knn_seq.serve.stores import Served
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -71,7 +71,7 @@ class ProtectedTexts:
         protector = Protector(
             partial(self._choose, alternative),
             sentences=partial(sentence_starts, language=self._served.source),
-            attention=self._served.translator.attention,
+            attention=self._attended,
         )
         if isinstance(document, str):
             [made] = protector.translate([(document,)])
@@ -89,6 +89,11 @@ class ProtectedTexts:
         if alternative is None:
             return best
         return [each.alternatives[alternative] if alternative < len(each.alternatives) else each for each in best]
+
+    def _attended(self, translations: Sequence[Translation]) -> list[Attention | None]:
+        """Where the model looked, asked between two steps: hooks on a network see all that runs through it."""
+        ask = partial(self._served.translator.attention, translations)
+        return asyncio.run_coroutine_threadsafe(self._served.queue.call(ask), self._loop).result()
 
     def _asked(self, texts: list[str]) -> list[Translation]:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]

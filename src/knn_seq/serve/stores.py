@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,11 @@ class Stores:
     @classmethod
     def open(cls, named: dict[str, Path], settings: ServerSettings, metrics: Metrics) -> Stores:
         """Load models, indexes and combiners."""
-        return cls(_serve(name, path, settings, metrics) for name, path in named.items())
+        # OpenMP keeps threads for each thread that has computed, until it ends: with more of them than cores, those of
+        # the queue would fall asleep between two products.  So whoever loads ends.
+        with ThreadPoolExecutor(1, "opening") as opening:
+            served = opening.submit(lambda: [_serve(name, path, settings, metrics) for name, path in named.items()])
+            return cls(served.result())
 
     def __iter__(self) -> Iterator[Served]:
         return iter(self.by_name.values())
