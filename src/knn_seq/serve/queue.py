@@ -20,6 +20,8 @@ from knn_seq.translator import Translator
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+TOGETHER = 0.25  # of the sentences under way: so many enter together, since an encoder reads several at once ...
+STEPS_TO_WAIT = 4  # ... but none waits longer than that for others
 
 StepDone = Callable[[int, float, Mapping[str, float]], None]
 """Told how many sentences made a step, or were a batch, how many seconds it took, and which parts took how many."""
@@ -100,6 +102,7 @@ class TranslationQueue:
         self._continuous = ContinuousBatch.of(translator, batch_size)
         self._under_way: dict[int, Taken] = {}  # by their tickets
         self._for_batches: list[Taken] = []
+        self._waited = 0  # steps since sentences entered
         self._step_seconds = self._other_seconds = 0.0  # of steps since the last other work, and of that
         self._changed = threading.Condition()
         self._stopping = False
@@ -188,12 +191,15 @@ class TranslationQueue:
             places = min(places, self._continuous.most - len(self._continuous))
         taken: list[Taken] = []
         with self._changed:
+            if self._waited < STEPS_TO_WAIT and self.waiting < TOGETHER * len(self._under_way):
+                return []
             while self._jobs and len(taken) < places:
                 job = self._jobs.popleft()
                 taken.append(Taken(job, job.begun))
                 job.begun += 1
                 if job.begun < len(job.texts):
                     self._jobs.append(job)
+        self._waited = 0
         return taken
 
     def _begin(self, taken: Sequence[Taken]) -> None:
@@ -221,6 +227,7 @@ class TranslationQueue:
             del self._under_way[ticket]
         if not self._under_way:
             return
+        self._waited += 1
         size, start = len(self._under_way), time.perf_counter()
         try:
             found = self._continuous.step()
