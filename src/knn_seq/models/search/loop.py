@@ -17,7 +17,7 @@ from knn_seq.models.search.plan import SearchPlan
 from knn_seq.models.search.rules import apply_rules
 from knn_seq.models.search.sentence import Chooser, Request, Sentence
 from knn_seq.models.search.step_by_step import Greedy, Sampling
-from knn_seq.models.step import LeftOut, Step, StepHook, StreamHook
+from knn_seq.models.step import Step, StepHook, StreamHook
 
 # The part of all rows that must be free before sentences enter: an encoder that reads several at once wastes less.
 FREE_TO_JOIN = 1 / 4
@@ -207,9 +207,9 @@ class Batch:
             for prefix in sentence.prefixes
         ]
         logits, queries, vocabulary, attention = self.decoder.step(torch.tensor(tokens))
-        left_out = None if vocabulary is None else self._left_out(logits)
-        distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size, left_out)
-        self._call_hooks(distribution, queries, attention, left_out)
+        logits_of = None if vocabulary is None else self.decoder.logits_of
+        distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size, logits_of)
+        self._call_hooks(distribution, queries, attention)
         del logits  # so that the next step computes in the same memory, which the CPU has at hand
         self.chooser.choose(distribution, self.sentences, apply_rules(distribution, self.sentences))
         self._follow()
@@ -227,27 +227,19 @@ class Batch:
         if moved:
             self.decoder.follow(torch.tensor(parents))
 
-    def _left_out(self, logits: Tensor) -> LeftOut:
-        """What tells of the other tokens' log p, relative to those that can come."""
-        normalizers = logits.float().logsumexp(dim=1)
-        return lambda rows, tokens: self.decoder.logits_of(rows, tokens).float() - normalizers[rows]
-
-    def _call_hooks(
-        self, distribution: Distribution, queries: Tensor, attention: Tensor | None, left_out: LeftOut | None
-    ) -> None:
+    def _call_hooks(self, distribution: Distribution, queries: Tensor, attention: Tensor | None) -> None:
         requests = [sentence.request for sentence in self.sentences]
         each = self.decoder.rows_each
         for hook, places in _by_hook(requests):
             if hook is None:
                 continue
             if len(places) == len(requests):
-                self._call(hook, distribution, queries, attention, self.sentences, left_out)
+                self._call(hook, distribution, queries, attention, self.sentences)
                 continue
             rows = (each * torch.tensor(places).unsqueeze(1) + torch.arange(each)).flatten().to(queries.device)
-            part = Distribution.of_log_probs(distribution.log_probs[rows])
-            own = None if left_out is None else _of_rows(left_out, rows)
+            part = distribution.rows(rows)
             looks = None if attention is None else attention[rows]
-            self._call(hook, part, queries[rows], looks, [self.sentences[place] for place in places], own)
+            self._call(hook, part, queries[rows], looks, [self.sentences[place] for place in places])
             distribution.log_probs[rows] = part.log_probs
 
     def _call(
@@ -257,27 +249,32 @@ class Batch:
         queries: Tensor,
         attention: Tensor | None,
         sentences: Sequence[Sentence],
-        left_out: LeftOut | None,
     ) -> None:
-        prefixes, finished = _prefixes(sentences, queries.device), _finished(sentences, queries.device)
+        finished = _finished(sentences, queries.device)
         numbers = [sentence.request.number for sentence in sentences for _ in sentence.prefixes]
         if isinstance(hook, StreamHook):
-            view = SearchStep(queries, prefixes, torch.tensor(numbers), finished, distribution)
+            view = SearchStep(queries, sentences, torch.tensor(numbers), finished, distribution)
             distribution.change(hook.changes(view))
             return
+        prefixes, left_out = _prefixes(sentences, queries.device), distribution.left_out
         log_probs, largest = distribution.log_probs, distribution.largest
         step = Step(queries, log_probs, prefixes, torch.tensor(numbers), finished, largest, attention, left_out)
         distribution.replace(hook(step))
 
 
 class SearchStep(NamedTuple):
-    """A step as a `StreamHook` sees it: nothing is made for tokens that it does not ask for."""
+    """A step as a `StreamHook` sees it: nothing is made that it does not ask for."""
 
     queries: Tensor
-    prefixes: Tensor
+    open_sentences: Sequence[Sentence]
     sentences: Tensor
     finished: Tensor | None
     distribution: Distribution
+
+    @property
+    def prefixes(self) -> Tensor:
+        """See `Step`."""
+        return _prefixes(self.open_sentences, self.queries.device)
 
     @property
     def log_probs(self) -> Tensor:
@@ -291,11 +288,6 @@ class SearchStep(NamedTuple):
     def log_probs_of(self, tokens: Tensor) -> Tensor:
         """See `Step`."""
         return self.distribution.of(tokens)
-
-
-def _of_rows(left_out: LeftOut, rows: Tensor) -> LeftOut:
-    """The same for some rows alone."""
-    return lambda places, tokens: left_out(rows[places], tokens)
 
 
 def _by_hook(requests: Sequence[Request]) -> list[tuple[StepHook | None, list[int]]]:
