@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knn_seq.models.search import distribution as module
 from knn_seq.models.search.distribution import CHUNK, Distribution
 from knn_seq.models.step import StepChanges
 
@@ -27,6 +28,15 @@ def check(distribution, wanted):
         assert all(len(set(row)) == count for row in best.tokens.tolist())
     everything = torch.arange(wanted.shape[1]).expand(len(wanted), -1)
     torch.testing.assert_close(distribution.of(everything), wanted)
+
+
+@pytest.fixture(params=["few", "many"], scope="module", autouse=True)
+def size(request):
+    """With a column for every token from the beginning, and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "many":
+            patch.setattr(module, "FEW", 0)
+        yield
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,3 +88,13 @@ def test_tokens_that_cannot_come_have_no_probability(dtype):
     torch.testing.assert_close(distribution.log_probs[:, some], torch.log_softmax(logits.float(), dim=1))
     assert distribution.log_probs.exp().sum(dim=1) == pytest.approx([1, 1, 1])
     assert torch.isin(distribution.best(5).tokens, some).all()
+
+
+def test_tokens_that_are_left_out_are_relative_to_those_that_can_come():
+    logits, some, rows = made(4, 1000, 0), torch.arange(1, 1000, 25), torch.tensor([3, 1])
+    distribution = Distribution(logits[:, some].clone(), some, 1000, lambda rows, tokens: logits[rows, tokens])
+    tokens = torch.tensor([[1, 2, 7, 26]]).expand(4, -1)
+    wanted = logits.gather(1, tokens) - logits[:, some].logsumexp(dim=1, keepdim=True)
+    torch.testing.assert_close(distribution.of(tokens), wanted)
+    torch.testing.assert_close(distribution.rows(rows).of(tokens[rows]), wanted[rows])
+    assert distribution.largest(0).shape == (4, 0)
