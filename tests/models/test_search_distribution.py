@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knn_seq.models.search import distribution as module
 from knn_seq.models.search.distribution import CHUNK, Distribution
 from knn_seq.models.step import StepChanges
 
@@ -32,6 +33,15 @@ def check(distribution, wanted):
         assert values[distribution.best_token(row)] == values.max()
         best = distribution.best_tokens(row, 3)
         torch.testing.assert_close(values[best], values.topk(min(3, len(values))).values)
+
+
+@pytest.fixture(params=["few", "many"], scope="module", autouse=True)
+def size(request):
+    """With a column for every token from the beginning, and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "many":
+            patch.setattr(module, "FEW", 0)
+        yield
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,12 +100,22 @@ def test_tokens_that_cannot_come_have_no_probability(dtype):
 
 
 def test_what_was_left_out_is_asked_for_row_by_row():
-    def left_out(rows, tokens):
-        return -10.0 * rows - tokens
-
     some = torch.tensor([1, 4, 6])
-    distribution = Distribution(made(3, 3, 0), some, 8, left_out)
+    distribution = Distribution(
+        torch.zeros(3, 3) - torch.tensor(3.0).log(), some, 8, lambda rows, tokens: -10.0 * rows - tokens
+    )
     for _ in range(2):
-        assert distribution.of(torch.tensor([[2, 5]]), 2).tolist() == [[-22.0, -25.0]]
-        assert distribution.of(torch.tensor([[2], [2], [7]])).flatten().tolist() == [-2.0, -12.0, -27.0]
+        torch.testing.assert_close(distribution.of(torch.tensor([[2, 5]]), 2), torch.tensor([[-22.0, -25.0]]))
+        found = distribution.of(torch.tensor([[2], [2], [7]])).flatten()
+        torch.testing.assert_close(found, torch.tensor([-2.0, -12.0, -27.0]))
         assert distribution.log_probs.shape == (3, 8)  # and once more, with a column for every token
+
+
+def test_tokens_that_are_left_out_are_relative_to_those_that_can_come():
+    logits, some, rows = made(4, 1000, 0), torch.arange(1, 1000, 25), torch.tensor([3, 1])
+    distribution = Distribution(logits[:, some].clone(), some, 1000, lambda rows, tokens: logits[rows, tokens])
+    tokens = torch.tensor([[1, 2, 7, 26]]).expand(4, -1)
+    wanted = logits.gather(1, tokens) - logits[:, some].logsumexp(dim=1, keepdim=True)
+    torch.testing.assert_close(distribution.of(tokens), wanted)
+    torch.testing.assert_close(distribution.rows(rows).of(tokens[rows]), wanted[rows])
+    assert distribution.largest(0).shape == (4, 0)

@@ -110,7 +110,8 @@ class KnnBatch(StreamHook):
             needed = self._needed(step)
             if needed is not None:
                 rows = needed.to(step.queries.device) if rows is None else rows & needed.to(rows.device)
-            neighbours = self.neighbours(step.queries, step.sentences, rows, step.prefixes)
+            prefixes = step.prefixes if self._may_repeat or self.pointers is not None else None
+            neighbours = self.neighbours(step.queries, step.sentences, rows, prefixes)
             if self.skipping is not None and needed is not None:
                 self.skipping.found(needed, neighbours)
         with self.stopwatch.timing("combination"):
@@ -129,10 +130,9 @@ class KnnBatch(StreamHook):
         """The rows that are worth a search, (rows,) bool, on the CPU; None: all."""
         if self.skipping is None:
             return None
-        parents = self._prefixes.parents(step.sentences, step.prefixes)
-        return self.skipping.needed(
-            parents, last_tokens(step.prefixes), step.best_log_probs(1)[:, 0], step.log_probs_of
-        )
+        prefixes = step.prefixes
+        parents = self._prefixes.parents(step.sentences, prefixes)
+        return self.skipping.needed(parents, last_tokens(prefixes), step.best_log_probs(1)[:, 0], step.log_probs_of)
 
     def neighbours(
         self, queries: Tensor, sentences: Tensor, rows: Tensor | None = None, prefixes: Tensor | None = None
@@ -154,16 +154,16 @@ class KnnBatch(StreamHook):
         return found
 
     def _searched(self, queries: Tensor, sentences: Tensor, rows: Tensor | None, prefixes: Tensor | None) -> Neighbours:
-        nothing = Neighbours.none(len(queries), self.settings.k, queries.device)
-        self.searches.made += len(queries) if rows is None else int(rows.sum())
-        if rows is not None and not rows.any():
-            return nothing
+        found: Neighbours | None = None
+        searched = len(queries) if rows is None else int(rows.sum())
+        self.searches.made += searched
         if rows is None:
             found = self.outage.ask(lambda: self._search(queries, sentences, prefixes), self.settings)
-            return found or nothing
-        some = (queries[rows], sentences[rows.cpu()], None if prefixes is None else prefixes[rows], False)
-        found = self.outage.ask(lambda: self._search(*some), self.settings)
-        return found.scatter(rows) if found else nothing
+        elif searched:
+            some = (queries[rows], sentences[rows.cpu()], None if prefixes is None else prefixes[rows], False)
+            found = self.outage.ask(lambda: self._search(*some), self.settings)
+            found = found and found.scatter(rows)
+        return found or Neighbours.none(len(queries), self.settings.k, queries.device)
 
     def _search(self, queries: Tensor, sentences: Tensor, prefixes: Tensor | None, all_rows: bool = True) -> Neighbours:
         of_row = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -39,10 +38,10 @@ class FewQueries:
             live: Those that may be found; None: all.
         """
         spaces = self._free.setdefault((len(queries), k), [])
-        space = None
-        with suppress(IndexError):  # another thread may be faster
+        try:
             space = spaces.pop()
-        space = space or _Space(self.adaptive, len(queries), self.nprobe, k)
+        except IndexError:
+            space = _Space(self.adaptive, len(queries), self.nprobe, k)
         space.search(queries, self.probe_ratio, list_parameters(self.nprobe, live))
         spaces.append(space)
         if space.ids[:, -1].min() < 0:  # near lists have too few entries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,7 @@ class KeyRanker:
         parts = keys.parts if isinstance(keys, ConcatenatedRows) else [keys]
         self._first, *others = map(_as_one, parts)
         self._others = joined_rows(others) if others else None
-        self._free: list[_Table] = []  # as many as there ever were threads at a time
+        self._free: dict[int, list[_Table]] = {}  # for so many candidates, as many as there ever were threads at a time
 
     def rank(self, queries: NDArray[np.float32], candidates: NDArray[np.int64], k: int) -> FaissResult:
         """Squared distances, or inner products, and ids of the k nearest, (queries, k), nearest first.
@@ -71,19 +70,21 @@ class KeyRanker:
             candidates: (n, c), ids, at least k of them; -1 is none, and comes last.
             k: How many.
         """
-        table = None
-        with suppress(IndexError):  # another thread may be faster
-            table = self._free.pop()
-        if table is None or table.width != candidates.shape[1]:
-            table = _Table(self.keys, candidates.shape[1], self.inner_product)
+        width = candidates.shape[1]
+        tables = self._free.setdefault(width, [])
+        try:
+            table = tables.pop()
+        except IndexError:
+            table = _Table(self.keys, width, self.inner_product)
         distances, places = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
         step = table.queries * max(MOST_QUERIES // table.queries, 1)
         for start in range(0, len(queries), step):
             some = slice(start, start + step)
             self._rank(table, queries[some], candidates[some], distances[some], places[some])
-        self._free.append(table)
+        tables.append(table)
         places &= OFFSET_MASK
-        places += candidates.shape[1] * np.arange(len(queries))[:, None]
+        if len(queries) > 1:
+            places += width * np.arange(len(queries))[:, None]
         ids = candidates.take(places)
         if int(ids[:, -1].min(initial=0)) < 0:
             distances[ids < 0] = -np.inf if self.inner_product else np.inf
@@ -99,26 +100,23 @@ class KeyRanker:
     ) -> None:
         """Fill in the distances of the k nearest and their places in the table, (n, k) each."""
         missing = candidates < 0 if candidates[:, -1].min() < 0 else None
-        later, rows = self._from_others(candidates)
-        size = table.queries * table.width
-        ends = np.searchsorted(later, range(0, candidates.size + size, size)).tolist()
-        within = later % size
+        others = None if self._others is None else self._from(self._others, candidates, table.queries * table.width)
         for number, start in enumerate(range(0, len(queries), table.queries)):
             some = slice(start, start + table.queries)
             np.take(self._first, candidates[some], out=table.rows[: len(candidates[some])], mode="clip")
-            own = slice(ends[number], ends[number + 1])
-            if own.start < own.stop:
-                table.flat_rows[within[own]] = rows[own]
+            if others is not None:
+                places_of, rows = others[number]
+                table.flat_rows[places_of] = rows
             if missing is not None:
                 table.blank(queries[some], missing[some])
             table.search(queries[some], distances[some], places[some])
 
-    def _from_others(self, candidates: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
-        """Where candidates stand, (n,), that are not in the first part of the keys, and the keys of these."""
-        if self._others is None:
-            return np.empty(0, np.int64), None
+    def _from(self, others: Any, candidates: NDArray[np.int64], size: int) -> list[tuple[NDArray[np.int64], Any]]:
+        """Where candidates stand that are not in the first part of the keys, and their keys, for each `size` of all."""
         later = np.flatnonzero(candidates >= len(self._first))
-        return later, self._others.take(candidates.take(later) - len(self._first), mode="clip")
+        rows = others.take(candidates.take(later) - len(self._first), mode="clip")
+        ends = np.searchsorted(later, range(size, candidates.size, size))
+        return list(zip(np.split(later % size, ends), np.split(rows, ends), strict=True))
 
 
 class ListScan:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,6 +12,10 @@ from knn_seq.models.step import LeftOut, StepChanges
 from knn_seq.runtime.first_places import first_places
 
 CHUNK = 128  # tokens whose largest log-probability is remembered
+FEW = 1 << 16  # log-probabilities: a column for every token costs less than to look for the columns of some
+
+LogitsOf = Callable[[Tensor, Tensor], Tensor]
+"""Logits of tokens that cannot come: rows and tokens, (n,) each, to (n,)."""
 
 
 class Best(NamedTuple):
@@ -47,19 +51,19 @@ class Distribution:
 
     The largest of each chunk of tokens is found in one pass.  The n best tokens of a row lie in the n chunks with the
     largest, and a token that changes concerns its own chunk.  Where only some tokens can come, only those are held
-    until somebody asks for all.
+    until somebody asks for all, unless rows are few.
 
     Args:
         logits: (rows, vocabulary), written over.
         vocabulary: The only tokens that can come, of which the logits are, ascending; None: all.
         size: Of the complete vocabulary, where only some can come.
-        left_out: log p of tokens that cannot come, relative to those that can.
+        logits_of: Computes those of tokens that cannot come.
     """
 
     stored: Tensor  # (rows, columns): log p but for the shift of a row; columns are tokens unless only some can come
     shift: Tensor | None  # (rows, 1)
     some: Some | None
-    left_out: LeftOut | None  # log p of tokens that cannot come
+    left_out: LeftOut | None  # log p of tokens that cannot come, relative to those that can
     _largest: Tensor | None  # of each chunk of columns, (rows, chunks)
     _best: Best | None  # the most probable token of each row
 
@@ -68,12 +72,19 @@ class Distribution:
         logits: Tensor,
         vocabulary: Tensor | None = None,
         size: int | None = None,
-        left_out: LeftOut | None = None,
+        logits_of: LogitsOf | None = None,
     ) -> None:
-        self.replace(log_softmax(logits.float()))
-        self.left_out = left_out
-        if vocabulary is not None and size is not None:
-            self.some = Some(vocabulary, size)
+        self.left_out = None
+        logits = logits.float()
+        highest = None if logits_of is None else logits.amax(dim=1)  # before they are written over
+        self.replace(log_softmax(logits))
+        if vocabulary is None or size is None:
+            return
+        self.some = Some(vocabulary, size)
+        if logits_of is not None and highest is not None:
+            self.left_out = _left_out(logits_of, highest - self.stored.amax(dim=1))
+        if len(logits) * size <= FEW:
+            self._complete()
 
     @classmethod
     def of_log_probs(cls, log_probs: Tensor, left_out: LeftOut | None = None) -> Distribution:
@@ -82,6 +93,12 @@ class Distribution:
         distribution.left_out = left_out
         distribution.replace(log_probs)
         return distribution
+
+    def rows(self, rows: Tensor) -> Distribution:
+        """A copy of some rows, (n,)."""
+        left_out = self.left_out
+        own = None if left_out is None else lambda places, tokens: left_out(rows[places], tokens)
+        return Distribution.of_log_probs(self.log_probs[rows], own)
 
     @property
     def log_probs(self) -> Tensor:
@@ -105,15 +122,16 @@ class Distribution:
             columns, known = self.some.places(tokens)
             found = self.stored[own].gather(1, columns).masked_fill_(~known, -torch.inf)
         if self.left_out is not None:
-            missing = found == -torch.inf
-            if bool(missing.any()):
-                rows, places = missing.nonzero(as_tuple=True)
+            rows, places = (found == -torch.inf).nonzero(as_tuple=True)
+            if len(rows):
                 found[rows, places] = self.left_out(rows + first, tokens[rows, places])
         return found if self.shift is None else found + self.shift[own]
 
     def largest(self, count: int) -> Tensor:
         """The largest log p of each row, largest first, (rows, count)."""
-        if count != 1:
+        if count == 0:
+            return self.stored[:, :0]
+        if count > 1:
             return self.best(count).log_probs
         found = (self.stored if self._largest is None else self._largest).amax(dim=1, keepdim=True)
         return found if self.shift is None else found + self.shift
@@ -249,6 +267,11 @@ class Distribution:
                 last = self.stored[:, whole:].amax(dim=1, keepdim=True)
                 self._largest = torch.cat([self._largest, last], dim=1)
         return self._largest
+
+
+def _left_out(logits_of: LogitsOf, normalizers: Tensor) -> LeftOut:
+    """log p of tokens that have no column; of each row what its logits lack to be log p, (rows,)."""
+    return lambda rows, tokens: logits_of(rows, tokens).float() - normalizers[rows]
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ from knn_seq.models.search.rules import apply_rules
 from knn_seq.models.search.search_step import SearchStep
 from knn_seq.models.search.sentence import Chooser, Request, Sentence
 from knn_seq.models.search.step_by_step import Greedy, Sampling
-from knn_seq.models.step import LeftOut, StepHook, StreamHook
+from knn_seq.models.step import StepHook, StreamHook
 
 # The part of all rows that must be free before sentences enter: an encoder that reads several at once wastes less.
 FREE_TO_JOIN = 1 / 4
@@ -208,8 +208,8 @@ class Batch:
             for prefix in sentence.prefixes
         ]
         logits, queries, vocabulary, attention = self.decoder.step(torch.tensor(tokens))
-        left_out = None if vocabulary is None else self._left_out(logits)
-        distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size, left_out)
+        logits_of = None if vocabulary is None else self.decoder.logits_of
+        distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size, logits_of)
         self._call_hooks(distribution, queries, attention)
         del logits  # so that the next step computes in the same memory, which the CPU has at hand
         self.chooser.choose(distribution, self.sentences, apply_rules(distribution, self.sentences))
@@ -228,14 +228,9 @@ class Batch:
         if moved:
             self.decoder.follow(torch.tensor(parents))
 
-    def _left_out(self, logits: Tensor) -> LeftOut:
-        """What tells of the other tokens' log p, relative to those that can come."""
-        normalizers = logits.float().logsumexp(dim=1)
-        return lambda rows, tokens: self.decoder.logits_of(rows, tokens).float() - normalizers[rows]
-
     def _call_hooks(self, distribution: Distribution, queries: Tensor, attention: Tensor | None) -> None:
         requests = [sentence.request for sentence in self.sentences]
-        each, left_out = self.decoder.rows_each, distribution.left_out
+        each = self.decoder.rows_each
         for hook, places in _by_hook(requests):
             if hook is None:
                 continue
@@ -243,16 +238,10 @@ class Batch:
                 SearchStep(queries, self.sentences, distribution, attention).apply(hook)
                 continue
             rows = (each * torch.tensor(places).unsqueeze(1) + torch.arange(each)).flatten().to(queries.device)
-            own = None if left_out is None else _of_rows(left_out, rows)
-            part = Distribution.of_log_probs(distribution.log_probs[rows], own)
+            part = distribution.rows(rows)
             looks = None if attention is None else attention[rows]
             SearchStep(queries[rows], [self.sentences[place] for place in places], part, looks).apply(hook)
             distribution.log_probs[rows] = part.log_probs
-
-
-def _of_rows(left_out: LeftOut, rows: Tensor) -> LeftOut:
-    """The same for some rows alone."""
-    return lambda places, tokens: left_out(rows[places], tokens)
 
 
 def _by_hook(requests: Sequence[Request]) -> list[tuple[StepHook | None, list[int]]]:
