@@ -28,6 +28,7 @@ from knn_seq import Datastore, KnnSeqError, Translator
 from knn_seq.build import pipeline
 from knn_seq.corpus import SentencePair, open_corpus, split_corpus
 from knn_seq.demo.run import MODEL, write_tsv
+from knn_seq.evaluate.stored_targets import stored_sample, stored_targets
 from knn_seq.models import Model, load_model
 from knn_seq.settings import ModelSettings
 from knn_seq.tune import tune
@@ -166,9 +167,16 @@ class Domain:
         with nullcontext() if path.exists() else self.kept.timing(f"pruned by {method} to {keep:g}"):
             return store.prune(path, method, keep, model=self.model)
 
-    def stored(self) -> ParallelText:
-        """Some of the sentence pairs of the datastore."""
-        return ParallelText.of("stored", random.Random(SEED).sample(self.train, min(STORED, len(self.train))))
+    @cached_property
+    def memory(self) -> Translator:
+        """Translates with the same sentences as a translation memory; greedy."""
+        with self.kept.timing("memory"):
+            return Translator(model=self.model, translation_memory=self.folder / "train.tsv", beam_size=1)
+
+    @cached_property
+    def stored(self) -> dict[str, set[str]]:
+        """Some of the sources of the datastore, with all targets that it has for each."""
+        return stored_targets(self.store.texts, stored_sample(self.store.texts, STORED, SEED))
 
 
 def domain_arguments(description: str | None, default: Sequence[str] = ("bible",)) -> argparse.ArgumentParser:

@@ -106,18 +106,12 @@ class Measuring:
             **{f"full, `{name}`": (store, {"combiner": name}) for name in ("learned", *TRAINED)},
             "full, pruned to 0.6, `learned`": (lambda: self._pruned, {}),
             "subset, `learned`": (store, {"retriever": "subset"}),
-            "memory, `learned`": (lambda: self._memory, {}),
+            "memory, `learned`": (lambda: domain.memory, {}),
         }
 
     @cached_property
     def _pruned(self) -> Translator:
         return Translator(self.domain.pruned(METHOD, KEEP), self.domain.model, beam_size=1)
-
-    @cached_property
-    def _memory(self) -> Translator:
-        with self.domain.kept.timing("memory"):
-            path = self.domain.folder / "train.tsv"
-            return Translator(model=self.domain.model, translation_memory=path, beam_size=1)
 
     @cached_property
     def _float32(self) -> Translator:

@@ -18,10 +18,9 @@ from domains import Domain, domain_arguments, domain_of, firefox_model
 from figures import markdown, measuring_conditions, write_figures
 
 from knn_seq import Translator
-from knn_seq.evaluate.stored_targets import reproduced, stored_sample, stored_targets
+from knn_seq.evaluate.stored_targets import reproduced
 from knn_seq.metrics.bleu import bleu
 
-STORED = 30
 SYSTEMS: dict[str, dict[str, Any]] = {
     "the model alone": {"weight": 0.0},
     "all tokens searched": {},
@@ -41,7 +40,6 @@ def measured(domain: Domain) -> str:
     """The table of a domain."""
     store, test, translator = domain.store, domain.test, domain.translator
     counted = SearchCounter(translator)
-    stored = stored_targets(store.texts, stored_sample(store.texts, STORED))
     translator.translate(test.sources[:4])  # what is opened at the first use is not to count
     every, alone, rows = 0.0, 0.0, []
     for name, own in SYSTEMS.items():
@@ -52,7 +50,7 @@ def measured(domain: Domain) -> str:
         every, alone = max(every, searched), alone or seconds
         saved = f"{1 - searched / every:.0%}" if searched else ""
         score = f"{bleu(outputs, test.references).value:.1f}"
-        rows.append([name, score, saved, f"{seconds / alone:.2f}", str(reproduced(translator, own, stored))])
+        rows.append([name, score, saved, f"{seconds / alone:.2f}", str(reproduced(translator, own, domain.stored))])
     title = (
         f"{domain.name}: {len(store):,} entries, {len(test.sources):,} test sentences, "
         f"combiner {translator.decoder.settings().combiner}."

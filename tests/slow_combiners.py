@@ -61,6 +61,7 @@ def _learned(weights, k, row):
         *[count / 8 for count in _distinct(row.values, k)],
         *_filled(likely, k, LEAST / 4),
         max(row.log_probs.max(), LEAST) / 4,
+        *_normalised(row.query),
     ]
     weight, log_temperature = _layers(weights, "row", inputs, _relu)
     scores = []
@@ -140,8 +141,11 @@ def _distinct(values, k):
 
 
 def randomise(network: torch.nn.Module, seed: int = 0) -> None:
-    """Weights that make something of every input: those that training begins with do not."""
+    """Weights that make something of every input: those that training begins with do not.
+
+    Larger ones make temperatures so low that float32 cannot tell 1e-5 of a probability.
+    """
     generator = torch.Generator().manual_seed(seed)
     for parameter in network.parameters():
-        parameter.data = 0.5 * torch.randn(parameter.shape, generator=generator)
+        parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
     network.eval().requires_grad_(False)

@@ -8,10 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from knn_seq.combine.base import COMBINERS, Combination, CombinerInputs
-from knn_seq.combine.trained import USUAL_TEMPERATURE, NetworkShape, TrainedCombiner, masked_softmax, one_hidden_layer
+from knn_seq.combine.trained import (
+    USUAL_TEMPERATURE,
+    NetworkShape,
+    TrainedCombiner,
+    masked_softmax,
+    normalised,
+    one_hidden_layer,
+)
 from knn_seq.errors import KnnSeqError, NotFound
 from knn_seq.index import Neighbours
 from knn_seq.storage import DatastoreFolder
@@ -68,7 +74,7 @@ class KsterCombiner(TrainedCombiner):
 
     def _of_rows(self, inputs: CombinerInputs) -> tuple[Tensor, Tensor]:
         neighbours = inputs.neighbours
-        queries, keys = inputs.queries.float(), self._read_keys(neighbours)
+        queries, keys = inputs.queries, self._read_keys(neighbours)
         found = neighbours.found.float()
         mean = _weighted_sum(found / found.sum(dim=1, keepdim=True).clamp(min=1.0), keys)
         bandwidths = self.network.bandwidth(queries, mean)
@@ -126,17 +132,17 @@ class KsterNetwork(nn.Module):
 
     def bandwidth(self, queries: Tensor, keys: Tensor) -> Tensor:
         """h, (rows,), in units of a usual distance's root, from queries and mean keys, (rows, dimension)."""
-        log_bandwidths: Tensor = self.log_bandwidth(_normalised(queries, keys))
+        log_bandwidths: Tensor = self.log_bandwidth(_both(queries, keys))
         return USUAL_TEMPERATURE * log_bandwidths.squeeze(1).exp()
 
     def weight(self, queries: Tensor, keys: Tensor) -> Tensor:
         """λ, (rows,), from queries and weighted keys, (rows, dimension)."""
-        mixing: Tensor = self.mixing(_normalised(queries, keys))
+        mixing: Tensor = self.mixing(_both(queries, keys))
         return mixing.squeeze(1).sigmoid()
 
 
-def _normalised(queries: Tensor, keys: Tensor) -> Tensor:
-    return torch.cat([functional.layer_norm(each, each.shape[1:]) for each in (queries, keys)], dim=1)
+def _both(queries: Tensor, keys: Tensor) -> Tensor:
+    return torch.cat((normalised(queries), normalised(keys)), dim=1)
 
 
 def _weighted_sum(weights: Tensor, keys: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from knn_seq.combine.base import Combination, CombinerInputs
-from knn_seq.combine.trained import FARTHEST, LEAST_LOG_PROB, USUAL_TEMPERATURE, NetworkShape
+from knn_seq.combine.trained import FARTHEST, LEAST_LOG_PROB, USUAL_TEMPERATURE, NetworkShape, normalised
 
 NEAREST = 0.01  # of the usual distance: the logarithm tells nothing nearer apart
 FAR = 4.0  # times the usual distance: to a neighbour's bonus, what is farther is equally far
@@ -21,6 +21,7 @@ class LearnedWeights(NamedTuple):
     """The weights of a `LearnedNetwork` as they multiply plain features of k neighbours."""
 
     row: Tensor  # (3 k + 1, hidden): of log distances, distinct values, log p_MT of the values and of the best token
+    query: Tensor  # (dimension, hidden): of the normalised query
     row_bias: Tensor  # (hidden,)
     answer: Tensor  # (hidden, 2): of λ before the sigmoid, and of log τ
     answer_bias: Tensor  # (2,)
@@ -43,11 +44,13 @@ class LearnedWeights(NamedTuple):
             row_bias + MISSING_NEARNESS * near[:, k:].sum(1) + LEAST_LOG_PROB / LOG_PROB_UNIT * likely[:, k:].sum(1)
         )
         distinct = torch.cat((distinct[:, : k - 1], distinct[:, k - 1 :].sum(1, keepdim=True)), dim=1)
-        parts = (near[:, :k] / 2, distinct / DISTINCT_UNIT, likely[:, :k] / LOG_PROB_UNIT, row[:, -1:] / LOG_PROB_UNIT)
+        best, query = row[:, 3 * most : 3 * most + 1], row[:, 3 * most + 1 :]
+        parts = (near[:, :k] / 2, distinct / DISTINCT_UNIT, likely[:, :k] / LOG_PROB_UNIT, best / LOG_PROB_UNIT)
         of_likely, of_distance, of_nearness, of_rank = weights["neighbour.0.weight"].double().unbind(1)
         rank = torch.arange(1, k + 1, dtype=torch.float64).log().unsqueeze(1)
         made = (
             torch.cat(parts, dim=1).t(),
+            query.t(),
             row_bias,
             weights["row.2.weight"].t(),
             weights["row.2.bias"],
@@ -86,7 +89,8 @@ def combine_step(inputs: CombinerInputs, shape: NetworkShape, weights: LearnedWe
     each[:, :, 0], each[:, :, 2] = likely, nearness
     np.minimum(distances, FAR, out=each[:, :, 1])
 
-    hidden = torch.addmm(weights.row_bias, torch.from_numpy(features), weights.row).relu_()
+    hidden = torch.addmm(weights.row_bias, torch.from_numpy(features), weights.row)
+    hidden.addmm_(normalised(inputs.queries), weights.query).relu_()
     answers = torch.addmm(weights.answer_bias, hidden, weights.answer)
     coldness = np.exp(-answers[:, 1:].numpy())
     coldness /= USUAL_TEMPERATURE

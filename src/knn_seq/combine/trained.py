@@ -223,6 +223,11 @@ def one_hidden_layer(inputs: int, hidden: int, outputs: int, activation: nn.Modu
     return nn.Sequential(nn.Linear(inputs, hidden), activation or nn.ReLU(), last)
 
 
+def normalised(vectors: Tensor) -> Tensor:
+    """Queries or keys with mean 0 and variance 1, so that one learning rate suits all models, (rows, dimension)."""
+    return functional.layer_norm(vectors.float(), vectors.shape[1:])
+
+
 def padded(values: Tensor, k: int, missing: float | None = None) -> Tensor:
     """With k columns; None: further ones are like the last."""
     more = k - values.shape[1]

@@ -24,6 +24,7 @@ from knn_seq.storage.translation_memory import TranslationMemory
 HELD_OUT_SHARE = 8  # every eighth sentence decides when training stops
 STORED_SHARE = 6  # for every so many sentences that are predicted from all others, one that finds itself ...
 FEWEST_STORED = 24  # ... but at least so many
+STORED_WEIGHT = 4.0  # of each of their tokens: what is stored must come out as it is, where it looks general as well
 # How much all tokens of a kind count, for each token that is predicted from all other sentences.
 GENERAL_WEIGHT = 1.5
 FAR_WEIGHT = 0.5
@@ -124,7 +125,7 @@ def _examples(
     of_general = GENERAL_WEIGHT * _tokens(predicted) / max(_tokens(other), 1)
     train: list[Part] = []
     stopping: list[Part] = []
-    for references, weight in ((predicted, 1.0), (finding_themselves, 1.0), (other, of_general)):
+    for references, weight in ((predicted, 1.0), (finding_themselves, STORED_WEIGHT), (other, of_general)):
         few = references[::HELD_OUT_SHARE]
         most = [each for place, each in enumerate(references) if place % HELD_OUT_SHARE]
         for into, some in ((train, most or few), (stopping, few)):

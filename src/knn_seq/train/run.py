@@ -98,12 +98,12 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made = kind(shape)
-    if examples.of_text:
-        made.begin_with(as_fixed)
-    made.attach(examples.store)
-    start = time.perf_counter()
-    fit(made, examples, seed)
-    seconds = time.perf_counter() - start
+        if examples.of_text:
+            made.begin_with(as_fixed)
+        made.attach(examples.store)
+        start = time.perf_counter()
+        fit(made, examples, seed)
+        seconds = time.perf_counter() - start
     skip = train_skip(examples, made, seed)
     return Training(
         settings=replace(settings, combiner=combiner, k=k, weight=1.0),

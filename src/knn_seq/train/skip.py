@@ -22,7 +22,7 @@ from knn_seq.train.fit import BATCH, BLOCK, narrowed
 
 EPOCHS, LEARNING_RATE, WEIGHT_DECAY = 8, 4e-3, 1e-2
 SKIPPED = 0.5  # of the searches while it is trained, at random, so that it knows what was found some steps ago
-LOST = 0.02  # of the tokens that neighbours change, that skipping may leave as they were
+LOST = 0.015  # of the tokens that neighbours change, that skipping may leave as they were
 HALVINGS = 12  # of the interval in which the threshold lies
 
 Decision = Callable[[Tensor, Tensor], Tensor]
