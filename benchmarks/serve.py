@@ -15,6 +15,7 @@ from knn_seq.runtime.environment import limit_spinning
 limit_spinning()  # before torch is imported
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -29,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from figures import write_figures
@@ -87,23 +89,48 @@ class Server:
 Body = Callable[[str], dict[str, Any]]
 
 
+class Client:
+    """A connection that stays, and as little else as can be: what a client computes, the server cannot."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def connect(cls, url: str) -> Client:
+        """Connect to a server."""
+        address = urlsplit(url)
+        return cls(*await asyncio.open_connection(address.hostname, address.port))
+
+    async def post(self, path: str, body: dict[str, Any]) -> int:
+        """Send JSON; the status of the answer."""
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        self._writer.write(head.encode() + data)
+        answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        await self._reader.readexactly(int(answer.partition(b"content-length:")[2].split()[0]))
+        return int(answer.split()[1])
+
+    def close(self) -> None:
+        """End the connection."""
+        self._writer.close()
+
+
 async def ask(
-    server: Server, texts: Sequence[str], clients: int, path: str = "/translate", body: Body | None = None
+    server: Server, texts: Sequence[Any], clients: int, path: str = "/translate", body: Body | None = None
 ) -> tuple[list[float], Counter[int]]:
     """Let clients send texts, one at a time each; the seconds of each request, and the statuses."""
     waiting, seconds, statuses = list(texts), list[float](), Counter[int]()
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
     made = body or (lambda text: {"q": text, **server.languages})
 
-    async def one(client: httpx.AsyncClient) -> None:
+    async def one() -> None:
+        client = await Client.connect(server.url)
         while waiting:
             start = time.perf_counter()
-            answer = await client.post(path, json=made(waiting.pop()))
-            statuses[answer.status_code] += 1
+            statuses[await client.post(path, made(waiting.pop()))] += 1
             seconds.append(time.perf_counter() - start)
+        client.close()
 
-    async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=limits) as client:
-        await asyncio.gather(*(one(client) for _ in range(clients)))
+    await asyncio.gather(*(one() for _ in range(clients)))
     return seconds, statuses
 
 
