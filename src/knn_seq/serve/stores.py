@@ -13,7 +13,6 @@ from typing import cast
 from knn_seq.datastore import Datastore
 from knn_seq.errors import InvalidSetting
 from knn_seq.serve.errors import bad_request, not_found
-from knn_seq.serve.heap import share_heap
 from knn_seq.serve.languages import language_code, language_name
 from knn_seq.serve.metrics import Metrics
 from knn_seq.serve.queue import TranslationQueue
@@ -55,7 +54,6 @@ class Stores:
     @classmethod
     def open(cls, named: dict[str, Path], settings: ServerSettings, metrics: Metrics) -> Stores:
         """Load models, indexes and combiners."""
-        share_heap()
         # OpenMP keeps threads for each thread that has computed, until it ends: with more of them than cores, those of
         # the queue would fall asleep between two products.  So whoever loads ends.
         with ThreadPoolExecutor(1, "opening") as opening:
