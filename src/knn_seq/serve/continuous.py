@@ -112,7 +112,11 @@ class ContinuousBatch:
     def _left(self, ticket: int) -> UnderWay:
         left = self._under_way.pop(ticket)
         del left.shared.sources[left.number]
+        self._hooks = self._used_hooks()
         return left
+
+    def _used_hooks(self) -> dict[str, SharedHook]:
+        return {key: shared for key, shared in self._hooks.items() if shared.sources}
 
     def _shared(self, options: Mapping[str, Any]) -> SharedHook:
         decoder, key = self.translator.decoder, settings_key(options)
@@ -121,8 +125,7 @@ class ContinuousBatch:
             search, decoding = self.translator.settings(options)
             shared = SharedHook(search, decoding, decoder.store)
             shared.hook = decoder.batch(shared.sources, search, self.stopwatch, at_once=False)
-            used = {name: each for name, each in self._hooks.items() if each.sources}
-            self._hooks = {**used, key: shared}
+            self._hooks = {**self._used_hooks(), key: shared}
         return self._hooks[key]
 
     def _has_terms(self, source: Source) -> bool:
