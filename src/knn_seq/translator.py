@@ -320,29 +320,26 @@ class Translator:
             if self._closed:
                 raise KnnSeqError("This translator is closed: open another one.")
             self.decoder.refresh()
-            if finder is None:
-                knn = self.decoder.batch(sources, search, self.stopwatch, at_once=False)
-                read = [source.tokens for source in sources]
-                for number, outputs in self.model.generate_stream(read, decoding, knn, batch_size):
-                    yield number, BoundOutput(outputs, None)
+            decode = partial(self._decode, sources, search, decoding, batch_size)
+            if finder is not None:
+                yield from self.term_decoder.generate(sources, finder, decode)
                 return
-            for start in range(0, len(sources), batch_size):
-                some = sources[start : start + batch_size]
-                decode = partial(self._decode, some, search, decoding)
-                yield from enumerate(self.term_decoder.generate(some, finder, decode), start)
+            for number, outputs in decode(range(len(sources)), None):
+                yield number, BoundOutput(outputs, None)
 
     def _decode(
         self,
         sources: Sequence[Source],
         search: SearchSettings,
         decoding: DecodingSettings | Any,
+        batch_size: int,
         numbers: Sequence[int],
         terms: StepHook | None,
-    ) -> list[list[Hypothesis]]:
-        """The outputs of some of the sources, with a hook behind that of the neighbours."""
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """The outputs of some of the sources as they are found, with a hook behind that of the neighbours."""
         some = [sources[number] for number in numbers]
-        hook = chained(self.decoder.batch(some, search, self.stopwatch), terms)
-        return self.model.generate([source.tokens for source in some], decoding, hook)
+        hook = chained(self.decoder.batch(some, search, self.stopwatch, at_once=False), terms)
+        return self.model.generate_stream([source.tokens for source in some], decoding, hook, batch_size)
 
     def _opened_glossary(self, glossary: GlossaryLike | None) -> Glossary | None:
         """The glossary that was given, or else the datastore's own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,10 +12,14 @@ from hypothesis import strategies as st
 from tiny_models import DECODER_ONLY, END, NETWORKS, make_model, number_store_of
 
 from knn_seq import Glossary, Term, Translator
-from knn_seq.decoding.due_terms import TermTokens
-from knn_seq.decoding.terms import mix
+from knn_seq.decoding.due_terms import DueTerms, TermTokens
+from knn_seq.decoding.term_attention import TermAttention
+from knn_seq.decoding.term_places import TermPlaces
+from knn_seq.decoding.term_row import PUSHED, Begun, TermRow, TermState, mix
+from knn_seq.glossary import Occurrence
 from knn_seq.models import Source, load_model
 from knn_seq.models.ensemble import Ensemble
+from knn_seq.models.search import Distribution
 from knn_seq.settings import ModelSettings
 
 SOURCES = ["9 10 11 12 13", "14 15 16", "20 21", "22 9 23 9 24", "30 31 32 33"]
@@ -211,8 +216,9 @@ def test_a_mixture_is_the_formulas(logits, tokens, share, impossible):
     p = log_probs.exp()
     pieces = torch.zeros_like(p)
     pieces[tokens] = p[tokens] / p[tokens].sum() if p[tokens].sum() else 1 / len(tokens)
-    mix(log_probs, tokens, share)
-    torch.testing.assert_close(log_probs.exp(), share * pieces + (1 - share) * p)
+    distribution = Distribution.of_log_probs(torch.stack([log_probs, log_probs]))
+    mix(distribution, 1, tokens, share)
+    torch.testing.assert_close(distribution.log_probs.exp(), torch.stack([p, share * pieces + (1 - share) * p]))
 
 
 def test_decoder_only_models_have_no_spans_to_look_at(translators):
@@ -221,3 +227,80 @@ def test_decoder_only_models_have_no_spans_to_look_at(translators):
         assert model.attention_hook is None
         due = TermTokens(model.tokenizer).due([Source("9 10", [9, 10, END])], Glossary(TERMS).finder())
         assert due[0].spans == [(0, 1)]
+
+
+@given(
+    st.lists(st.sets(st.integers(0, 9), max_size=6), min_size=1, max_size=4),
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    st.integers(0, 99),
+)
+def test_attention_is_summed_up_over_the_words_of_terms(bounds, sentences, seed):
+    length, least = 9, 0.3
+    spans = [list(zip(sorted(its)[::2], sorted(its)[1::2], strict=False)) for its in bounds]
+    due = [DueTerms([Occurrence((Term("a", "b"),), 0, 1, "a")] * len(its), None, its, False) for its in spans]
+    sentences = [sentence % len(due) for sentence in sentences]
+    attention = torch.rand(len(sentences), length, generator=torch.Generator().manual_seed(seed)).softmax(dim=1)
+    wanted = [
+        (row, number)
+        for row, sentence in enumerate(sentences)
+        for number, (begin, end) in enumerate(due[sentence].spans)
+        if attention[row, begin:end].sum() >= least
+    ]
+    assert TermAttention(due).looks(sentences, attention, least) == wanted
+
+
+def decoded_terms(firefox, glossary, text):
+    finder = Glossary([Term(*pair) for pair in glossary.items()]).finder("pt", "en")
+    [source] = firefox.read([text])[0]
+    tokens = TermTokens(firefox.model.tokenizer)
+    return source, tokens, tokens.due([source], finder)[0]
+
+
+@pytest.mark.parametrize(
+    ("best", "follows"),
+    [("ers", "▁house"), ("s", "s"), ("▁of", "▁of")],
+)
+@pytest.mark.parametrize("choices", [1, 4])
+def test_a_term_is_not_continued_to_another_word(firefox, best, follows, choices):
+    _, tokens, due = decoded_terms(firefox, {"altar": "shrine"}, "O altar é de pedra.")
+    ids = {firefox.model.tokenizer.token(number): number for number in range(firefox.model.vocabulary_size)}
+    term = tokens.pieces("shrine", " ", False)
+    prefix = (ids["▁the"], *term)
+    log_probs = torch.full((1, firefox.model.vocabulary_size), -20.0)
+    log_probs[0, ids["▁house"]] = -2.0
+    log_probs[0, ids[best]] = -1.0
+    distribution = Distribution.of_log_probs(log_probs)
+    state = TermState(tokens, frozenset([0]), strict=False, choices=choices)
+    complete = tokens.trie(due.occurrences[0], " ", False).after(term)
+    begun = Begun(complete, 0, PUSHED, 1, pushed=True)
+    TermRow(state, distribution, 0, prefix, 0, due).follow({(0, prefix): begun})
+    assert firefox.model.tokenizer.token(distribution.best_token(0)) == follows
+    if follows == "s":  # what has an ending gets no second one
+        log_probs[0, ids["ed"]] = 0.0
+        longer = (*prefix, ids["s"])
+        TermRow(state, distribution, 0, longer, 0, due).follow(state.following | {(0, longer): begun})
+        [begun] = [each for each in state.following.values() if each.inflected] or [begun]
+        TermRow(state, distribution, 0, longer, 0, due).follow({(0, longer): begun})
+        assert firefox.model.tokenizer.token(distribution.best_token(0)) != "ed"
+
+
+@pytest.mark.parametrize(("looked_at", "place"), [("altar", 4), ("o", 3), ("sacerdote", 1)])
+def test_a_term_goes_where_its_words_or_those_around_were_looked_at(firefox, looked_at, place):
+    source, tokens, due = decoded_terms(firefox, {"altar": "shrine"}, "O sacerdote viu o altar.")
+    tokenizer = firefox.model.tokenizer
+    written = tokenizer.encode_targets(["The priest saw the old."])[0][:-1]
+    assert [tokenizer.token(token) for token in written] == ["▁The", "▁priest", "▁saw", "▁the", "▁old", "."]
+    pieces = [tokenizer.token(token).strip("▁") for token in source.tokens]
+    attention = np.zeros((len(written) + 1, len(source.tokens)), dtype=np.float32)
+    attention[:, -1] = 1.0  # at the end of the source
+    attention[place] = 0.0
+    attention[place, pieces.index(looked_at)] = 1.0
+    places = TermPlaces(firefox.model, tokens, source, written, attention, source.tokens[-1])
+    assert places.best(due, 0, range(len(written) + 1)) == place
+
+
+def test_a_term_that_was_never_looked_at_does_not_stand_behind_the_end(firefox):
+    text = "Não seja envergonhado nenhum dos que em ti esperam; envergonhados sejam os que sem causa procedem."
+    bound = firefox.translate(text, glossary={"envergonhado": "ashamed"}, beam_size=1)
+    assert bound.casefold().count("ashamed") == 2
+    assert not bound.casefold().rstrip(".").endswith("ashamed")

@@ -27,6 +27,11 @@ def check(distribution, wanted):
         assert all(len(set(row)) == count for row in best.tokens.tolist())
     everything = torch.arange(wanted.shape[1]).expand(len(wanted), -1)
     torch.testing.assert_close(distribution.of(everything), wanted)
+    for row, values in enumerate(wanted):
+        torch.testing.assert_close(distribution.of(everything[row : row + 1], row)[0], values)
+        assert values[distribution.best_token(row)] == values.max()
+        best = distribution.best_tokens(row, 3)
+        torch.testing.assert_close(values[best], values.topk(min(3, len(values))).values)
 
 
 @settings(max_examples=60, deadline=None)
@@ -40,7 +45,7 @@ def test_whatever_happens_to_it_the_best_are_found(rows, vocabulary, seed, short
         wanted = torch.full_like(logits, -torch.inf)
         wanted[:, some] = torch.log_softmax(logits[:, some], dim=1)
     token, row = st.integers(0, vocabulary - 1), st.integers(0, rows - 1)
-    for kind in data.draw(st.lists(st.sampled_from(["best", "change", "write", "ban", "only"]), max_size=6)):
+    for kind in data.draw(st.lists(st.sampled_from(["best", "change", "write", "ban", "only", "shift"]), max_size=6)):
         if kind == "best":
             check(distribution, wanted)
         elif kind == "change":
@@ -57,6 +62,10 @@ def test_whatever_happens_to_it_the_best_are_found(rows, vocabulary, seed, short
             at = data.draw(row), data.draw(token)
             distribution.write(torch.tensor([at[0]]), torch.tensor([at[1]]), -1.5)
             wanted[at] = -1.5
+        elif kind == "shift":
+            at = data.draw(row)
+            distribution.shift_row(at, -0.25)
+            wanted[at] -= 0.25
         elif kind == "ban" and vocabulary > 5:
             tokens = data.draw(st.lists(token, min_size=1, max_size=2))
             distribution.ban(tuple(tokens))
@@ -78,3 +87,15 @@ def test_tokens_that_cannot_come_have_no_probability(dtype):
     torch.testing.assert_close(distribution.log_probs[:, some], torch.log_softmax(logits.float(), dim=1))
     assert distribution.log_probs.exp().sum(dim=1) == pytest.approx([1, 1, 1])
     assert torch.isin(distribution.best(5).tokens, some).all()
+
+
+def test_what_was_left_out_is_asked_for_row_by_row():
+    def left_out(rows, tokens):
+        return -10.0 * rows - tokens
+
+    some = torch.tensor([1, 4, 6])
+    distribution = Distribution(made(3, 3, 0), some, 8, left_out)
+    for _ in range(2):
+        assert distribution.of(torch.tensor([[2, 5]]), 2).tolist() == [[-22.0, -25.0]]
+        assert distribution.of(torch.tensor([[2], [2], [7]])).flatten().tolist() == [-2.0, -12.0, -27.0]
+        assert distribution.log_probs.shape == (3, 8)  # and once more, with a column for every token

@@ -44,6 +44,9 @@ class Favour(StreamHook):
         for sentence in sentences:
             self.inside.remove(sentence)
 
+    def edit(self, step):
+        step.distribution.change(self.changes(step))
+
     def changes(self, step):
         assert set(step.sentences.tolist()) <= set(self.inside)
         tokens = torch.full((len(step.queries), 1), self.token)

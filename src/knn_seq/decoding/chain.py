@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor
 
-from knn_seq.models import Step, StepHook
+from knn_seq.models import Step, StepHook, StreamHook
+from knn_seq.models.search import SearchStep
 from knn_seq.models.step import wants_attention
 
 
@@ -14,7 +16,7 @@ def chained(*hooks: StepHook | None) -> StepHook | None:
     return StepHooks(*there) if len(there) > 1 else next(iter(there), None)
 
 
-class StepHooks:
+class StepHooks(StreamHook):
     """Several step hooks as one: each sees what those before it made of a step.
 
     Args:
@@ -24,6 +26,22 @@ class StepHooks:
     def __init__(self, *hooks: StepHook) -> None:
         self.hooks = hooks
         self.wants_attention = any(map(wants_attention, self.hooks))
+        self._streams = [hook for hook in hooks if isinstance(hook, StreamHook)]
+
+    def enter(self, sentences: Sequence[int]) -> None:
+        """See `StreamHook`."""
+        for hook in self._streams:
+            hook.enter(sentences)
+
+    def leave(self, sentences: Sequence[int]) -> None:
+        """See `StreamHook`."""
+        for hook in self._streams:
+            hook.leave(sentences)
+
+    def edit(self, step: SearchStep) -> None:
+        """See `StreamHook`."""
+        for hook in self.hooks:
+            step.apply(hook)
 
     def __call__(self, step: Step) -> Tensor:
         """The last one's log-probabilities, (rows, vocabulary)."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from knn_seq.decoding.piece_trie import PieceTrie
 from knn_seq.glossary import Occurrence, TermCheck, TermFinder
+from knn_seq.glossary.function_words import is_function_word
 from knn_seq.glossary.occurrences import capitalised
 from knn_seq.models import PairTokenizer, Source
 from knn_seq.models.token_spans import common_length
@@ -35,9 +36,25 @@ class DueTerms:
     locked: LockedPrefix | None = None  # of a sentence that is decoded again
     banned: list[list[int]] = field(default_factory=list)  # sequences of tokens that must not be written
 
+    def is_pushed(self, occurrence: int) -> bool:
+        """Whether an occurrence is written when the model looks at it."""
+        wanted = self.pushed is None or occurrence in self.pushed
+        return wanted and bool(self.occurrences[occurrence].target)
+
+    def pushed_spans(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        """The occurrences that are pushed and the source tokens that hold them."""
+        for number, span in enumerate(self.spans):
+            if span is not None and self.is_pushed(number):
+                yield number, span
+
     def starts_sentence(self, text: str) -> bool:
         """Whether what is written behind a text begins with a large letter."""
-        return bool(_ENDED.search(text)) if text else self.capitals
+        return self.ends_sentence(text) if text else self.capitals
+
+    @staticmethod
+    def ends_sentence(text: str) -> bool:
+        """Whether a text ends with the mark that ends a sentence."""
+        return bool(_ENDED.search(text))
 
 
 @dataclass(frozen=True)
@@ -59,6 +76,9 @@ class TermTokens:
         self.tokenizer = tokenizer
         self._encoded: dict[str, list[int]] = {}  # without the end
         self._tries: dict[tuple[tuple[str, ...], str, bool], PieceTrie] = {}
+        self._any_case: dict[tuple[tuple[str, ...], bool], PieceTrie] = {}
+        self._forms: dict[tuple[int, tuple[str, ...], bool], bool] = {}
+        self._function_tokens: dict[tuple[int, str | None], bool] = {}
 
     def due(self, sources: Sequence[Source], finder: TermFinder) -> list[DueTerms | None]:
         """The terms of each source that it has in the part that the model reads; None: it has none."""
@@ -72,16 +92,17 @@ class TermTokens:
         ]
         encoded = iter(self.tokenizer.encode_sources(cuts) if cuts else [])
         forms = {form for occurrences in found for one in occurrences for form in one.target_forms}
-        self._encode([text for form in forms for text in (form, f"{form} {form}")])  # at once costs less
+        if new := forms - self._encoded.keys():
+            self._encode([text for form in new for text in (form, f"{form} {form}")])  # at once costs less
         due: list[DueTerms | None] = []
         for source, occurrences in zip(sources, found, strict=True):
-            spans = []
-            for _ in occurrences:
-                begin, end = (common_length(source.tokens, next(encoded)) for _ in range(2))
-                spans.append((begin, end) if begin < end else None)
             if not occurrences:
                 due.append(None)
                 continue
+            spans: list[tuple[int, int] | None] = []
+            for _ in occurrences:
+                begin, end = common_length(source.tokens, next(encoded)), common_length(source.tokens, next(encoded))
+                spans.append((begin, end) if begin < end else None)
             first = next((letter for letter in source.text if letter.isalpha()), "")
             due.append(DueTerms(occurrences, finder.check(occurrences), spans, first.isupper()))
         return due
@@ -99,6 +120,31 @@ class TermTokens:
         if key not in self._tries:
             self._tries[key] = PieceTrie(self.pieces(form, before, capital) for form in forms)
         return self._tries[key]
+
+    def any_case(self, occurrence: Occurrence, begins: bool) -> PieceTrie:
+        """The pieces of a term behind a space, or where a text begins, with a small or a large first letter."""
+        key = (occurrence.target_forms, begins)
+        if key not in self._any_case:
+            exact = any(term.case_sensitive for term in occurrence.terms)
+            first = {form if exact else form[:1].lower() + form[1:] for form in occurrence.target_forms}
+            forms = {*occurrence.target_forms, *first, *map(capitalised, occurrence.target_forms)}
+            self._any_case[key] = PieceTrie(self.pieces(form, "" if begins else " ", False) for form in forms)
+        return self._any_case[key]
+
+    def is_form(self, token: int, terms: DueTerms, occurrence: int) -> bool:
+        """Whether a token alone is a form of a term."""
+        one = terms.occurrences[occurrence]
+        key = (token, one.target_forms, one.terms[0].case_sensitive)
+        if key not in self._forms:
+            self._forms[key] = terms.check.has(self.tokenizer.decode([token]), occurrence)
+        return self._forms[key]
+
+    def is_function_token(self, token: int, language: str | None) -> bool:
+        """Whether a token alone is a function word of the target language."""
+        if (token, language) not in self._function_tokens:
+            text = self.tokenizer.decode([token]).strip()
+            self._function_tokens[token, language] = bool(text) and is_function_word(text, language)
+        return self._function_tokens[token, language]
 
     def pieces(self, form: str, before: str, capital: bool) -> list[int]:
         """The tokens of a form without an end; what stands before a word may change them.

@@ -16,6 +16,7 @@ from knn_seq.decoding.skip import Skipping
 from knn_seq.index import Neighbours
 from knn_seq.models import Source, Step, StepChanges, StepView, StreamHook
 from knn_seq.models.prefixes import PrefixRows, last_tokens
+from knn_seq.models.search import SearchStep
 from knn_seq.models.step import largest_log_probs
 from knn_seq.retrieve import Retriever
 from knn_seq.runtime.stopwatch import Stopwatch
@@ -95,6 +96,10 @@ class KnnBatch(StreamHook):
         """Let go of what was prepared; what sentences have in common stays until the last of them."""
         for number in sentences:
             self._prepared.pop(number, None)
+
+    def edit(self, step: SearchStep) -> None:
+        """Make the mixture of a step's distribution."""
+        step.distribution.change(self.changes(step))
 
     def changes(self, step: StepView) -> StepChanges:
         """The mixture, as what it changes."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from knn_seq.decoding.due_terms import DueTerms, LockedPrefix, TermTokens
+from knn_seq.decoding.term_places import TermPlaces
 from knn_seq.decoding.terms import TermBatch
 from knn_seq.glossary import Occurrence, TermCheck, TermFinder
-from knn_seq.glossary.function_words import is_function_word
-from knn_seq.glossary.words import junction
-from knn_seq.models import Hypothesis, Model, Source, StepHook, TokenPair
+from knn_seq.models import Hypothesis, Model, Source, StepHook
 
-Decode = Callable[[list[int], StepHook | None], list[list[Hypothesis]]]
-"""Decodes the sentences with these numbers, with a hook behind that of the neighbours; the n best outputs of each."""
+Decode = Callable[[Sequence[int], StepHook | None], Iterator[tuple[int, list[Hypothesis]]]]
+"""Decodes the sentences with these numbers, with a hook behind that of the neighbours.
 
-PASSES = 3  # in which a sentence is decoded again at the most
-PLACES = 4  # for a term that are compared
-BEFORE_FUNCTION_WORD = 0.5  # what attention counts where an article or its like was written
+Gives the place of each among these numbers and its n best outputs, as they are found.
+"""
+
+PASSES = 4  # in which a sentence is decoded again with a constraint at the most
 
 
 @dataclass
@@ -46,126 +46,98 @@ class TermDecoder:
             self._ends = {self.model.tokenizer.encode_targets([""])[0][-1], *getattr(self.model, "end_tokens", ())}
         return self._ends
 
-    def generate(self, sources: Sequence[Source], finder: TermFinder, decode: Decode) -> list[BoundOutput]:
-        """Decode a batch.
+    def generate(
+        self, sources: Sequence[Source], finder: TermFinder, decode: Decode
+    ) -> Iterator[tuple[int, BoundOutput]]:
+        """The outputs of each sentence, by its number, as they are found.
+
+        What a sentence becomes without its terms is kept if it has them.  If not, those that it lacks are pushed when
+        the model looks at them.  If that is not enough, one after the other is put where it belongs.
 
         Args:
             sources: The sentences.
             finder: Finds their terms.
             decode: Does the decoding.
         """
-        due = self.tokens.due(sources, finder)
-        # What a sentence becomes without its terms is kept if it has them; else only those are pushed that it lacks.
-        found = {
-            number: BoundOutput(outputs, None if terms is None else terms.check)
-            for number, (outputs, terms) in enumerate(zip(decode([*range(len(sources))], None), due, strict=True))
-        }
-        lacking = {
-            number: replace(terms, pushed=self._lacking(terms, found[number]))
-            for number, terms in enumerate(due)
-            if terms is not None and self._faults(terms, found[number])
-        }
-        batch, places = TermBatch(list(lacking.values()), self.tokens, self.ends), list(lacking)
-        if lacking:
-            for number, outputs in zip(places, decode(places, batch), strict=True):
-                found[number] = BoundOutput(outputs, found[number].check)
-        lacking = {number: terms for number, terms in lacking.items() if self._faults(terms, found[number])}
-        for _ in range(PASSES):
+        found: dict[int, BoundOutput] = {}  # what lacks a term
+        for number, outputs in decode(range(len(sources)), None):
+            occurrences = finder.find(sources[number].text)
+            output = BoundOutput(outputs, finder.check(occurrences) if occurrences else None)
+            if self._faults(output):
+                found[number] = output
+            else:
+                yield number, output
+        due_of = zip(found, self.tokens.due([sources[number] for number in found], finder), strict=True)
+        lacking = {number: due for number, due in due_of if due is not None}
+        for attempt in range(1 + PASSES):
             if not lacking:
-                break
-            again = [
-                self._constrained(sources[number], terms, found[number].outputs[0].tokens, batch, places.index(number))
-                for number, terms in lacking.items()
-            ]
-            places, batch = list(lacking), TermBatch(again, self.tokens, self.ends, strict=True)
-            for number, terms, outputs in zip(places, again, decode(places, batch), strict=True):
-                other = BoundOutput(outputs, terms.check)
-                faults = self._faults(terms, other)
-                if faults <= self._faults(terms, found[number]):
-                    found[number] = other
-                lacking[number] = terms
+                return
+            numbers = list(lacking)
+            if attempt:
+                due = self._constrained(
+                    [sources[number] for number in numbers],
+                    [lacking[number] for number in numbers],
+                    [found[number].outputs[0].tokens for number in numbers],
+                )
+            else:
+                due = [replace(lacking[number], pushed=frozenset(self._missing(found[number]))) for number in numbers]
+            batch = TermBatch(due, self.tokens, self.ends, strict=attempt == PASSES)
+            for place, outputs in decode(numbers, batch):
+                number, output = numbers[place], BoundOutput(outputs, due[place].check)
+                faults = self._faults(output)
+                if faults <= self._faults(found[number]):
+                    found[number] = output
+                lacking[number] = due[place]
                 if not faults:
                     del lacking[number]
-        return [found[number] for number in range(len(sources))]
+                    yield number, output
+        yield from ((number, found[number]) for number in lacking)
 
-    def _lacking(self, terms: DueTerms, output: BoundOutput) -> frozenset[int]:
-        return frozenset(terms.check.missing(self.model.tokenizer.decode(output.outputs[0].tokens)))
+    def _text(self, output: BoundOutput) -> str:
+        return self.model.tokenizer.decode(output.outputs[0].tokens)
 
-    def _faults(self, terms: DueTerms, output: BoundOutput) -> int:
+    def _missing(self, output: BoundOutput) -> list[int]:
+        return [] if output.check is None else output.check.missing(self._text(output))
+
+    def _faults(self, output: BoundOutput) -> int:
         """How many terms the best output lacks, and how often it has what is forbidden."""
-        text = self.model.tokenizer.decode(output.outputs[0].tokens)
-        return len(terms.check.missing(text)) + len(terms.check.forbidden(text))
+        if output.check is None:
+            return 0
+        return len(self._missing(output)) + len(output.check.forbidden(self._text(output)))
 
     def _constrained(
-        self, source: Source, terms: DueTerms, output: Sequence[int], batch: TermBatch, sentence: int
-    ) -> DueTerms:
-        """What is due when a sentence is decoded again, and from where on it is free."""
-        written = [token for token in output if token not in self.ends]
-        text = self.model.tokenizer.decode(written)
-        banned = [self._tokens_of(written, match.start, match.end) for match in terms.check.forbidden(text)]
+        self, sources: Sequence[Source], due: Sequence[DueTerms], outputs: Sequence[Sequence[int]]
+    ) -> list[DueTerms]:
+        """What is due when sentences are decoded again, and from where on they are free."""
+        written = [[token for token in output if token not in self.ends] for output in outputs]
+        places = TermPlaces.of(self.model, self.tokens, sources, written, next(iter(self.ends)))
+        return [
+            self._locked(its, terms, cut=len(its.written) == len(output))
+            for its, terms, output in zip(places, due, outputs, strict=True)
+        ]
+
+    def _locked(self, places: TermPlaces, terms: DueTerms, cut: bool) -> DueTerms:
+        """What is due then in one sentence, whose output may have been cut at the largest length."""
+        text = places.texts[-1]
+        banned = [places.tokens_of(match.start, match.end) for match in terms.check.forbidden(text)]
         missing = terms.check.missing(text)
-        first = 0 if terms.locked is None else len(terms.locked.tokens) + 1
-        locked, last = terms.locked, len(written)
-        if len(written) == len(output):  # it was cut: the terms need space before
+        locked, last = terms.locked, len(places.written)
+        if cut:  # the terms need space before
             last = max(0, last - 1 - sum(self._longest(terms.occurrences[number]) for number in missing))
         if missing:
-            possible = range(min(first, last), last + 1)
-            places = [self._best_place(source, terms, written, batch, sentence, number, possible) for number in missing]
-            place, number = min(zip(places, missing, strict=True))
-            locked = LockedPrefix(tuple(written[:place]), number)
+            first = min(self._first(places, terms), last)
+            place, number = min((places.best(terms, number, range(first, last + 1)), number) for number in missing)
+            locked = LockedPrefix(tuple(places.written[:place]), number)
         return replace(terms, locked=locked, banned=[*terms.banned, *filter(None, banned)])
+
+    def _first(self, places: TermPlaces, terms: DueTerms) -> int:
+        """The tokens of an output that have the term which it was made to have before."""
+        if terms.locked is None:
+            return 0
+        begin, lacks = len(terms.locked.tokens) + 1, terms.check.missing
+        written = range(begin, len(places.texts))
+        return next((n for n in written if terms.locked.occurrence not in lacks(places.texts[n])), begin)
 
     def _longest(self, term: Occurrence) -> int:
         """The tokens of a term's longest form."""
         return max(len(self.tokens.pieces(form, " ", False)) for form in term.target_forms)
-
-    def _best_place(
-        self,
-        source: Source,
-        terms: DueTerms,
-        written: Sequence[int],
-        batch: TermBatch,
-        sentence: int,
-        occurrence: int,
-        considered: range,
-    ) -> int:
-        """Behind how many tokens of an output a term belongs that it lacks.
-
-        Where the model has looked at its words; if it never did, where its pieces are most likely.
-        """
-        texts = [self.model.tokenizer.decode(written[:length]) for length in range(len(written) + 1)]
-        possible = [
-            place
-            for place in considered
-            if place == len(written) or junction(texts[place], texts[place + 1]) is not None
-        ] or [considered.start]
-        looked = {place.prefix: place.attention for place in batch.looked[sentence, occurrence]}
-        attention = {place: looked.get(tuple(written[:place]), 0.0) for place in possible}
-        if any(attention.values()):
-            for place in possible:
-                if place < len(written) and is_function_word(
-                    texts[place + 1][len(texts[place]) :], terms.check.language
-                ):
-                    attention[place] *= BEFORE_FUNCTION_WORD
-            return max(possible, key=lambda place: (attention[place], -place))
-        one = terms.occurrences[occurrence]
-        pieces = {
-            place: self.tokens.pieces(one.target_forms[0], " " if place else "", terms.starts_sentence(texts[place]))
-            for place in possible
-        }
-        end = next(iter(self.ends))
-        first_pieces = self.model.score([TokenPair(source.tokens, [*written, end])]).log_probs
-        likely = sorted(possible, key=lambda place: -float(first_pieces[place, pieces[place][0]]))[:PLACES]
-        return max(likely, key=lambda place: self._log_prob(source, written[:place], pieces[place]))
-
-    def _log_prob(self, source: Source, before: Sequence[int], pieces: Sequence[int]) -> float:
-        """log p_MT of pieces behind other tokens."""
-        log_probs = self.model.score([TokenPair(source.tokens, [*before, *pieces])]).log_probs[-len(pieces) :]
-        return sum(float(row[token]) for row, token in zip(log_probs, pieces, strict=True))
-
-    def _tokens_of(self, written: Sequence[int], start: int, end: int) -> list[int]:
-        """The tokens that make up a part of a text, from one character to another."""
-        decode = self.model.tokenizer.decode
-        last = next((n for n in range(1, len(written) + 1) if len(decode(written[:n])) >= end), len(written))
-        begin = next((n for n in range(last, 0, -1) if len(decode(written[:n])) <= start), 0)
-        return list(written[begin:last])

@@ -79,31 +79,67 @@ class TermCheck:
     """
 
     def __init__(self, occurrences: Sequence[Occurrence], spelling: Spelling) -> None:
-        self.occurrences, self.language = list(occurrences), spelling.language
-        groups = {terms: number for number, terms in enumerate(dict.fromkeys(one.terms for one in occurrences))}
-        self._groups = [groups[one.terms] for one in occurrences]  # the same number: the same terms
-        self._targets: Patterns[int] = Patterns(spelling)
-        self._forbidden: Patterns[str] = Patterns(spelling)
+        self.occurrences, self.language, self._spelling = list(occurrences), spelling.language, spelling
         self._never = {form.casefold() for one in occurrences for form in one.forbidden}
-        for terms, group in groups.items():
-            for term in terms:
+
+    @cached_property
+    def _groups(self) -> list[int]:
+        """A number for each occurrence: the same one, the same terms."""
+        numbers = {terms: number for number, terms in enumerate(dict.fromkeys(one.terms for one in self.occurrences))}
+        return [numbers[one.terms] for one in self.occurrences]
+
+    @cached_property
+    def _targets(self) -> Patterns[int]:
+        patterns: Patterns[int] = Patterns(self._spelling)
+        for group, one in dict(zip(self._groups, self.occurrences, strict=True)).items():
+            for term in one.terms:
                 forms = (term.target, *term.target_forms) if term.target else ()
-                mode = _mode(term, term.target_forms, spelling)
+                mode = _mode(term, term.target_forms, self._spelling)
                 if mode == "exact":
                     forms = (*forms, *map(capitalised, forms))
-                self._targets.add(group, forms, mode)
-                for form in term.forbidden:
-                    self._forbidden.add(form, [form], "exact" if term.case_sensitive else "folded")
+                patterns.add(group, forms, mode)
+        return patterns
+
+    @cached_property
+    def _forbidden(self) -> Patterns[str]:
+        patterns: Patterns[str] = Patterns(self._spelling)
+        for term in dict.fromkeys(term for one in self.occurrences for term in one.terms):
+            for form in term.forbidden:
+                patterns.add(form, [form], "exact" if term.case_sensitive else "folded")
+        return patterns
 
     def missing(self, text: str) -> list[int]:
         """The numbers of the occurrences whose target a text lacks."""
-        return self._missing(self._assigned(text))
+        return self._missing(self.matches(text))
+
+    def has(self, text: str, occurrence: int) -> bool:
+        """Whether a text has the target of an occurrence anywhere."""
+        group = self._groups[occurrence]
+        return any(group in match.owners for match in self._targets.all(text))
+
+    def matches(self, text: str) -> list[Match[int]]:
+        """A place in the text for each occurrence that has one, the longest first; none is used twice."""
+        matches = self._targets.all(text)
+        if not matches:
+            return []
+        needed = Counter(self._groups)
+        taken: set[int] = set()
+        assigned = []
+        for match in sorted(matches, key=lambda match: match.rank):
+            owner = next((owner for owner in match.owners if needed[owner]), None)
+            places = range(match.start, match.end)
+            never = match.mode == _STEM and text[match.start : match.end].casefold() in self._never
+            if owner is not None and not never and taken.isdisjoint(places):
+                needed[owner] -= 1
+                taken.update(places)
+                assigned.append(replace(match, owners=(owner,)))
+        return assigned
 
     def forbidden(self, text: str) -> list[Match[str]]:
         """Where a text has what is forbidden and not part of a target."""
         if not self._never:
             return []
-        taken = {place for match in self._assigned(text) for place in range(match.start, match.end)}
+        taken = {place for match in self.matches(text) for place in range(match.start, match.end)}
         return [match for match in self._forbidden.all(text) if taken.isdisjoint(range(match.start, match.end))]
 
     def uses(self, text: str) -> list[TermUse]:
@@ -125,24 +161,6 @@ class TermCheck:
             elif one.target:
                 missing.append(number)
         return missing
-
-    def _assigned(self, text: str) -> list[Match[int]]:
-        """A place in the text for each occurrence that has one, the longest first; none is used twice."""
-        matches = self._targets.all(text)
-        if not matches:
-            return []
-        needed = Counter(self._groups)
-        taken: set[int] = set()
-        assigned = []
-        for match in sorted(matches, key=lambda match: match.rank):
-            owner = next((owner for owner in match.owners if needed[owner]), None)
-            places = range(match.start, match.end)
-            never = match.mode == _STEM and text[match.start : match.end].casefold() in self._never
-            if owner is not None and not never and taken.isdisjoint(places):
-                needed[owner] -= 1
-                taken.update(places)
-                assigned.append(replace(match, owners=(owner,)))
-        return assigned
 
 
 def capitalised(text: str) -> str:

@@ -146,8 +146,10 @@ class NetworkModel(Model):
         if self.attention_hook is None:
             return None
         inputs, starts = self._teacher_forcing(pairs)
+        stop = self.settings.key in ("ffn_in", "ffn_out")  # behind the last cross-attention: nothing else is needed
         with self.attention_hook.attached():
-            self.network(**inputs, use_cache=False)
+            with self.key_hook.attached(stop), suppress(KeyFound):
+                self.network(**inputs, use_cache=False)
             weights = self.attention_hook.all_weights()
         return [
             looks[start : start + len(pair.target), : len(pair.source)]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from knn_seq.models.search.search_step import SearchStep
 
 LeftOut = Callable[[Tensor, Tensor], Tensor]
 """log p_MT of tokens that are not in the shortlist, relative to those that are: rows and tokens, (n,) each, to (n,)."""
@@ -112,8 +115,8 @@ class StreamHook(ABC):
         """Let go of what is kept for sentences that are done."""
 
     @abstractmethod
-    def changes(self, step: StepView) -> StepChanges:
-        """What becomes of a step."""
+    def edit(self, step: SearchStep) -> None:
+        """Change a step's distribution."""
 
     @abstractmethod
     def __call__(self, step: Step) -> Tensor:

@@ -68,4 +68,9 @@ def source_spans(text: str, tokens: Sequence[int], tokenizer: PairTokenizer) -> 
 
 def common_length(tokens: Sequence[int], others: Sequence[int]) -> int:
     """How many tokens two sequences have in common, from the first on."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tokens, others, strict=False)))
+    length = 0
+    for token, other in zip(tokens, others, strict=False):
+        if token != other:
+            break
+        length += 1
+    return length

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ class Some(NamedTuple):
 
     vocabulary: Tensor  # (n,), ascending
     size: int  # of the complete vocabulary
-    left_out: LeftOut | None  # log p of all others
     more: Tensor | None = None  # (rows, m): the tokens of further columns; where one is there again, or known, −∞
 
     def places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +59,9 @@ class Distribution:
     stored: Tensor  # (rows, columns): log p but for the shift of a row; columns are tokens unless only some can come
     shift: Tensor | None  # (rows, 1)
     some: Some | None
+    left_out: LeftOut | None  # log p of tokens that cannot come
     _largest: Tensor | None  # of each chunk of columns, (rows, chunks)
+    _best: Best | None  # the most probable token of each row
 
     def __init__(
         self,
@@ -69,13 +71,15 @@ class Distribution:
         left_out: LeftOut | None = None,
     ) -> None:
         self.replace(log_softmax(logits.float()))
+        self.left_out = left_out
         if vocabulary is not None and size is not None:
-            self.some = Some(vocabulary, size, left_out)
+            self.some = Some(vocabulary, size)
 
     @classmethod
-    def of_log_probs(cls, log_probs: Tensor) -> Distribution:
+    def of_log_probs(cls, log_probs: Tensor, left_out: LeftOut | None = None) -> Distribution:
         """One that is normalised already, (rows, vocabulary) float32."""
         distribution = cls.__new__(cls)
+        distribution.left_out = left_out
         distribution.replace(log_probs)
         return distribution
 
@@ -90,20 +94,22 @@ class Distribution:
 
     def replace(self, log_probs: Tensor) -> None:
         """Let it be another one, (rows, vocabulary)."""
-        self.stored, self.shift, self.some, self._largest = log_probs, None, None, None
+        self.stored, self.shift, self.some, self._largest, self._best = log_probs, None, None, None, None
 
-    def of(self, tokens: Tensor) -> Tensor:
-        """log p of some tokens of each row, (rows, n), also of those that cannot come."""
+    def of(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """log p of some tokens of each row from the first on, (rows, n), also of those that cannot come."""
+        own = slice(first, first + len(tokens))
         if self.some is None or self.some.more is not None:
-            found = self._complete().gather(1, tokens)
+            found = self._complete()[own].gather(1, tokens)
         else:
             columns, known = self.some.places(tokens)
-            found = self.stored.gather(1, columns).masked_fill_(~known, -torch.inf)
+            found = self.stored[own].gather(1, columns).masked_fill_(~known, -torch.inf)
+        if self.left_out is not None:
             missing = found == -torch.inf
-            if self.some.left_out is not None and bool(missing.any()):
+            if bool(missing.any()):
                 rows, places = missing.nonzero(as_tuple=True)
-                found[rows, places] = self.some.left_out(rows, tokens[rows, places])
-        return found if self.shift is None else found + self.shift
+                found[rows, places] = self.left_out(rows + first, tokens[rows, places])
+        return found if self.shift is None else found + self.shift[own]
 
     def largest(self, count: int) -> Tensor:
         """The largest log p of each row, largest first, (rows, count)."""
@@ -114,6 +120,8 @@ class Distribution:
 
     def best(self, count: int) -> Best:
         """The most probable tokens of each row, at most as many as there are tokens."""
+        if count == 1 and self._best is not None:
+            return self._best
         width = self.stored.shape[1]
         count = min(count, width)
         if count == 1 and self.stored.device.type == "cpu":  # numpy is faster at this than torch is at chunks
@@ -130,10 +138,33 @@ class Distribution:
             values, places = found.topk(count, dim=1)
             columns = inside.gather(1, places)
         tokens = columns if self.some is None else self.some.tokens(columns)
-        return Best(values if self.shift is None else values + self.shift, tokens)
+        best = Best(values if self.shift is None else values + self.shift, tokens)
+        if count == 1:
+            self._best = best
+        return best
+
+    def best_token(self, row: int) -> int:
+        """The most probable token of one row."""
+        stored = self.stored[row]
+        column = int(stored.numpy().argmax() if stored.device.type == "cpu" else stored.argmax())
+        return self._tokens(row, [column])[0]
+
+    def best_tokens(self, row: int, count: int) -> Sequence[int]:
+        """The most probable tokens of one row, best first, without those that cannot come."""
+        values, columns = self.stored[row].topk(min(count, self.stored.shape[1]))
+        return self._tokens(row, columns[values > -torch.inf].tolist())
+
+    def _tokens(self, row: int, columns: Sequence[int]) -> Sequence[int]:
+        if self.some is None:
+            return columns
+        own = torch.tensor([columns], device=self.stored.device)
+        more = None if self.some.more is None else self.some.more[row : row + 1]
+        found: list[int] = self.some._replace(more=more).tokens(own)[0].tolist()
+        return found
 
     def change(self, changes: StepChanges) -> None:
         """Take what a hook makes of the step."""
+        self._best = None
         raised = changes.log_probs if self.shift is None else changes.log_probs - self.shift
         self.shift = changes.shift if self.shift is None else changes.shift + self.shift
         columns = self._columns(changes.tokens)
@@ -143,7 +174,7 @@ class Distribution:
 
     def write(self, rows: Tensor, tokens: Tensor, log_probs: Tensor | float) -> None:
         """Let some tokens of some rows, (n,) each, have other log-probabilities, (n,)."""
-        stored = self._complete()
+        stored, self._best = self._complete(), None
         if self.shift is not None:
             log_probs = log_probs - self.shift[rows, 0]
         stored[rows, tokens] = log_probs
@@ -153,9 +184,15 @@ class Distribution:
             values = stored[rows.unsqueeze(1), columns.clamp_(max=stored.shape[1] - 1)]
             self._largest[rows, chunks] = values.amax(dim=1)
 
+    def shift_row(self, row: int, amount: float) -> None:
+        """Add something to log p of all tokens of a row."""
+        self._best = None
+        self.shift = self.stored.new_zeros(len(self.stored), 1) if self.shift is None else self.shift.clone()
+        self.shift[row] += amount
+
     def ban(self, tokens: tuple[int, ...]) -> None:
         """Let no row have these tokens."""
-        banned = _on(tokens, self.stored.device)
+        banned, self._best = _on(tokens, self.stored.device), None
         if self.some is not None:
             columns, known = self.some.places(banned)
             if self.some.more is not None:
@@ -169,7 +206,7 @@ class Distribution:
 
     def only(self, row: int, tokens: Tensor) -> None:
         """Let a row have these tokens alone, each with log p of 0."""
-        stored = self._complete()
+        stored, self._best = self._complete(), None
         stored[row] = -torch.inf
         stored[row, tokens] = 0.0 if self.shift is None else -self.shift[row]
         self._largest = None
@@ -195,7 +232,7 @@ class Distribution:
     def _complete(self) -> Tensor:
         """What is stored, with a column for every token."""
         if self.some is not None:
-            vocabulary, size, _, more = self.some
+            vocabulary, size, more = self.some
             complete = self.stored.new_full((len(self.stored), size), -torch.inf)
             complete[:, vocabulary] = self.stored[:, : len(vocabulary)]
             if more is not None:

@@ -15,9 +15,10 @@ from knn_seq.models.search.decoder import RowDecoder
 from knn_seq.models.search.distribution import Distribution
 from knn_seq.models.search.plan import SearchPlan
 from knn_seq.models.search.rules import apply_rules
+from knn_seq.models.search.search_step import SearchStep
 from knn_seq.models.search.sentence import Chooser, Request, Sentence
 from knn_seq.models.search.step_by_step import Greedy, Sampling
-from knn_seq.models.step import LeftOut, Step, StepHook, StreamHook
+from knn_seq.models.step import LeftOut, StepHook, StreamHook
 
 # The part of all rows that must be free before sentences enter: an encoder that reads several at once wastes less.
 FREE_TO_JOIN = 1 / 4
@@ -209,7 +210,7 @@ class Batch:
         logits, queries, vocabulary, attention = self.decoder.step(torch.tensor(tokens))
         left_out = None if vocabulary is None else self._left_out(logits)
         distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size, left_out)
-        self._call_hooks(distribution, queries, attention, left_out)
+        self._call_hooks(distribution, queries, attention)
         del logits  # so that the next step computes in the same memory, which the CPU has at hand
         self.chooser.choose(distribution, self.sentences, apply_rules(distribution, self.sentences))
         self._follow()
@@ -232,65 +233,21 @@ class Batch:
         normalizers = logits.float().logsumexp(dim=1)
         return lambda rows, tokens: self.decoder.logits_of(rows, tokens).float() - normalizers[rows]
 
-    def _call_hooks(
-        self, distribution: Distribution, queries: Tensor, attention: Tensor | None, left_out: LeftOut | None
-    ) -> None:
+    def _call_hooks(self, distribution: Distribution, queries: Tensor, attention: Tensor | None) -> None:
         requests = [sentence.request for sentence in self.sentences]
-        each = self.decoder.rows_each
+        each, left_out = self.decoder.rows_each, distribution.left_out
         for hook, places in _by_hook(requests):
             if hook is None:
                 continue
             if len(places) == len(requests):
-                self._call(hook, distribution, queries, attention, self.sentences, left_out)
+                SearchStep(queries, self.sentences, distribution, attention).apply(hook)
                 continue
             rows = (each * torch.tensor(places).unsqueeze(1) + torch.arange(each)).flatten().to(queries.device)
-            part = Distribution.of_log_probs(distribution.log_probs[rows])
             own = None if left_out is None else _of_rows(left_out, rows)
+            part = Distribution.of_log_probs(distribution.log_probs[rows], own)
             looks = None if attention is None else attention[rows]
-            self._call(hook, part, queries[rows], looks, [self.sentences[place] for place in places], own)
+            SearchStep(queries[rows], [self.sentences[place] for place in places], part, looks).apply(hook)
             distribution.log_probs[rows] = part.log_probs
-
-    def _call(
-        self,
-        hook: StepHook,
-        distribution: Distribution,
-        queries: Tensor,
-        attention: Tensor | None,
-        sentences: Sequence[Sentence],
-        left_out: LeftOut | None,
-    ) -> None:
-        prefixes, finished = _prefixes(sentences, queries.device), _finished(sentences, queries.device)
-        numbers = [sentence.request.number for sentence in sentences for _ in sentence.prefixes]
-        if isinstance(hook, StreamHook):
-            view = SearchStep(queries, prefixes, torch.tensor(numbers), finished, distribution)
-            distribution.change(hook.changes(view))
-            return
-        log_probs, largest = distribution.log_probs, distribution.largest
-        step = Step(queries, log_probs, prefixes, torch.tensor(numbers), finished, largest, attention, left_out)
-        distribution.replace(hook(step))
-
-
-class SearchStep(NamedTuple):
-    """A step as a `StreamHook` sees it: nothing is made for tokens that it does not ask for."""
-
-    queries: Tensor
-    prefixes: Tensor
-    sentences: Tensor
-    finished: Tensor | None
-    distribution: Distribution
-
-    @property
-    def log_probs(self) -> Tensor:
-        """See `Step`; made when it is asked for."""
-        return self.distribution.log_probs
-
-    def best_log_probs(self, count: int) -> Tensor:
-        """See `Step`."""
-        return self.distribution.largest(count)
-
-    def log_probs_of(self, tokens: Tensor) -> Tensor:
-        """See `Step`."""
-        return self.distribution.of(tokens)
 
 
 def _of_rows(left_out: LeftOut, rows: Tensor) -> LeftOut:
@@ -304,25 +261,3 @@ def _by_hook(requests: Sequence[Request]) -> list[tuple[StepHook | None, list[in
     for place, request in enumerate(requests):
         groups.setdefault(id(request.hook), (request.hook, []))[1].append(place)
     return list(groups.values())
-
-
-def _prefixes(sentences: Sequence[Sentence], device: torch.device) -> Tensor:
-    longest = max(sentence.length for sentence in sentences)
-    rows = [
-        prefix if len(prefix) == longest else prefix + [-1] * (longest - len(prefix))
-        for sentence in sentences
-        for prefix in sentence.prefixes
-    ]
-    return torch.tensor(rows, dtype=torch.int64, device=device).view(len(rows), longest)
-
-
-def _finished(sentences: Sequence[Sentence], device: torch.device) -> Tensor | None:
-    finished = [sentence.finished_rows for sentence in sentences]
-    if not any(finished):
-        return None
-    rows = [
-        row
-        for sentence, own in zip(sentences, finished, strict=True)
-        for row in own or [False] * len(sentence.prefixes)
-    ]
-    return torch.tensor(rows, device=device)
