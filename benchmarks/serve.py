@@ -3,9 +3,10 @@
     python benchmarks/serve.py --into docs/serving.md      # about five minutes
     python benchmarks/serve.py --parts throughput latency
 
-Parts: throughput of 16 clients that send a sentence each, and the 99th percentile of their waiting; latency of one
-client alone; memory over many requests; 200 clients at once; writes that were acknowledged before a server was killed.
-Server and direct calls take turns, so that whatever else the machine does hits both.
+Parts: throughput of 16 clients that send a sentence each or lists of them, where the processor's time goes, and the
+99th percentile of their waiting; latency of one client alone; memory over many requests; 200 clients at once; writes
+that were acknowledged before a server was killed.  Server and direct calls take turns, so that whatever else the
+machine does hits both; both have as many threads.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from knn_seq.runtime.environment import limit_spinning
 limit_spinning()  # before torch is imported
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -28,7 +30,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 from figures import write_figures
@@ -40,12 +43,30 @@ from knn_seq.serve.texts import SplitText
 
 PARTS = ("throughput", "latency", "memory", "many", "kills")
 CLIENTS, BATCH = 16, 32
+LIST = 20  # sentences of a request of Weblate
 ROUNDS = 3
-SENTENCES = 160  # of a round
+SENTENCES = 480  # of a round: so many that its end, when clients have nothing more to send, counts little
 REQUESTS, WORDS = 10_000, 3  # for the memory: many short texts
 MANY, QUEUE = 200, 100  # clients at once, and how many sentences may wait
 KILLS = 10
 OK, BUSY = 200, 503
+
+
+class Processor(NamedTuple):
+    """Processor seconds of a server and of its clients, who are this process."""
+
+    translations: float  # the queue's thread, and those that compute for it
+    http: float  # the main thread's
+    clients: float
+
+    def since(self, before: Processor) -> Processor:
+        """Those that were used since then."""
+        return Processor(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+def _processor_seconds(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Server:
@@ -73,10 +94,11 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
-    def processor_seconds(self) -> float:
-        """What it has used so far, all threads together."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def processor_seconds(self) -> Processor:
+        """What it has used so far."""
+        own = self.process.pid
+        http, all_threads = (_processor_seconds(Path(f"/proc/{own}/{path}stat")) for path in (f"task/{own}/", ""))
+        return Processor(all_threads - http, http, time.process_time())
 
     def stop(self) -> int:
         """Tell it to stop; its exit code."""
@@ -87,56 +109,88 @@ class Server:
 Body = Callable[[str], dict[str, Any]]
 
 
+class Client:
+    """A connection that stays, and as little else as can be: what a client computes, the server cannot."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def connect(cls, url: str) -> Client:
+        """Connect to a server."""
+        address = urlsplit(url)
+        return cls(*await asyncio.open_connection(address.hostname, address.port))
+
+    async def post(self, path: str, body: dict[str, Any]) -> int:
+        """Send JSON; the status of the answer."""
+        data = json.dumps(body).encode()
+        head = [
+            f"POST {path} HTTP/1.1",
+            "Host: bench",
+            "Content-Type: application/json",
+            f"Content-Length: {len(data)}",
+        ]
+        self._writer.write("\r\n".join([*head, "", ""]).encode() + data)
+        answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        await self._reader.readexactly(int(answer.partition(b"content-length:")[2].split()[0]))
+        return int(answer.split()[1])
+
+    def close(self) -> None:
+        """End the connection."""
+        self._writer.close()
+
+
 async def ask(
-    server: Server, texts: Sequence[str], clients: int, path: str = "/translate", body: Body | None = None
+    server: Server, texts: Sequence[Any], clients: int, path: str = "/translate", body: Body | None = None
 ) -> tuple[list[float], Counter[int]]:
     """Let clients send texts, one at a time each; the seconds of each request, and the statuses."""
     waiting, seconds, statuses = list(texts), list[float](), Counter[int]()
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
     made = body or (lambda text: {"q": text, **server.languages})
 
-    async def one(client: httpx.AsyncClient) -> None:
+    async def one() -> None:
+        client = await Client.connect(server.url)
         while waiting:
             start = time.perf_counter()
-            answer = await client.post(path, json=made(waiting.pop()))
-            statuses[answer.status_code] += 1
+            statuses[await client.post(path, made(waiting.pop()))] += 1
             seconds.append(time.perf_counter() - start)
+        client.close()
 
-    async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=limits) as client:
-        await asyncio.gather(*(one(client) for _ in range(clients)))
+    await asyncio.gather(*(one() for _ in range(clients)))
     return seconds, statuses
 
 
 def throughput(server: Server, translator: Translator, sentences: list[str], options: Options) -> list[Row]:
     """16 clients against direct calls with batches of 32."""
-    shares, tails, processor = [], [], []
-    for number in range(-1, options.rounds):
-        part = sentences[max(number, 0) :: options.rounds]
-        part = part[:CLIENTS] if number < 0 else part  # the first round does not count
-        start, used = time.perf_counter(), time.process_time()
-        translator.translate(part, batch_size=BATCH)
-        direct, own = time.perf_counter() - start, time.process_time() - used
-        start, used = time.perf_counter(), server.processor_seconds()
-        seconds, _ = asyncio.run(ask(server, part, CLIENTS))
-        if number >= 0:
-            shares.append(direct / (time.perf_counter() - start))
-            processor.append((server.processor_seconds() - used) / own)
-            tails.append(statistics.quantiles(seconds, n=100)[98] / (direct * BATCH / len(part)))
-    return [
-        Row(
-            f"sentences a second of {CLIENTS} clients, against `knn-seq translate` with batches of {BATCH}",
-            Ratio.over(shares),
-            options.goal(0.85),
-            figures={"processor seconds against direct calls": processor},
-        ),
-        Row("the server's processor seconds for them, the same", Ratio.over(processor)),
-        Row(
-            f"99th percentile of their waiting, against the time of a batch of {BATCH}",
-            Ratio.over(tails),
-            options.goal(2.0),
-            at_most=True,
-        ),
-    ]
+    requests: dict[str, list[Any]] = {
+        "a sentence": list(sentences),
+        f"lists of {LIST} sentences": [sentences[place : place + LIST] for place in range(0, len(sentences), LIST)],
+    }
+    shares: dict[str, list[float]] = {name: [] for name in requests}
+    used: dict[str, list[Processor]] = {name: [] for name in requests}
+    tails = []
+    translator.translate(sentences[:BATCH], batch_size=BATCH)
+    asyncio.run(ask(server, sentences[:BATCH], CLIENTS))
+    for _ in range(options.rounds):
+        start, own = time.perf_counter(), time.process_time()
+        translator.translate(sentences, batch_size=BATCH)
+        direct, own = time.perf_counter() - start, time.process_time() - own
+        for name, texts in requests.items():
+            start, before = time.perf_counter(), server.processor_seconds()
+            seconds, _ = asyncio.run(ask(server, texts, CLIENTS))
+            shares[name].append(direct / (time.perf_counter() - start))
+            used[name].append(Processor(*(each / own for each in server.processor_seconds().since(before))))
+            if texts == sentences:
+                tails.append(statistics.quantiles(seconds, n=100)[98] / (direct * BATCH / len(sentences)))
+    rows = []
+    for name, its in shares.items():
+        what = f"sentences a second of {CLIENTS} clients that send {name}"
+        rows.append(
+            Row(f"{what}, against `knn-seq translate` with batches of {BATCH}", Ratio.over(its), options.goal(0.85))
+        )
+        for party, ratios in zip(Processor._fields, zip(*used[name], strict=True), strict=True):
+            rows.append(Row(f"processor seconds for them: {party}, against direct calls", Ratio.over(ratios)))
+    what = f"99th percentile of the time of a sentence, against that of a batch of {BATCH}"
+    return [*rows, Row(what, Ratio.over(tails), options.goal(2.0), at_most=True)]
 
 
 def latency(server: Server, translator: Translator, sentences: list[str], options: Options) -> list[Row]:
@@ -260,7 +314,7 @@ def main() -> None:
     # A server would translate two sentences as two, and a direct call as one.
     sentences = [pair.source for pair in test if len(SplitText.of(pair.source, "pt").sentences) == 1]
     store = built.path
-    sentences = sentences[: CLIENTS if options.quick else SENTENCES * options.rounds]
+    sentences = sentences[: CLIENTS if options.quick else SENTENCES]
     rows: list[Row] = []
     if parts & {"throughput", "latency", "memory"}:
         server = Server(store)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SEGMENTS_AT_ONCE = 256
 
 OnProgress = Callable[[int], None]
+Changed = Callable[..., list[list[bool]]]
+"""What `changed_tokens` takes and gives."""
 
 
 class TranslatedDocument(NamedTuple):
@@ -92,11 +94,12 @@ def translate_document(
     exact_matches: bool = True,
     placeholders: Sequence[str] = (),
     on_progress: OnProgress | None = None,
+    changed: Changed = changed_tokens,
     **options: Unpack[TranslateOptions],
 ) -> TranslatedDocument:
-    """Translate an opened document; the arguments are those of `translate_file`."""
+    """Translate an opened document; the arguments are those of `translate_file`, and who finds `changed_tokens`."""
     start = time.perf_counter()
-    run = _Run(translator, exact_matches, placeholders, options)
+    run = _Run(translator, exact_matches, placeholders, changed, options)
     wanted = [number for number, segment in enumerate(document.segments) if segment.wanted]
     filled: list[Filled | None] = [None] * len(document.segments)
     reports: list[SegmentReport] = []
@@ -131,10 +134,15 @@ class _Run:
     """Translates the segments of one document, those with the same text once."""
 
     def __init__(
-        self, translator: Translator, exact_matches: bool, placeholders: Sequence[str], options: TranslateOptions
+        self,
+        translator: Translator,
+        exact_matches: bool,
+        placeholders: Sequence[str],
+        changed: Changed,
+        options: TranslateOptions,
     ) -> None:
         self.terms = self.cut = 0
-        self._translator, self._exact, self._options = translator, exact_matches, options
+        self._translator, self._exact, self._changed, self._options = translator, exact_matches, changed, options
         sentences = partial(sentence_starts, language=translator.model.source_language)
         self._protector = Protector(self._translated, placeholders, sentences, translator.attention)
         self._stored = StoredTranslations(translator, self._protector)
@@ -171,7 +179,7 @@ class _Run:
         settings, _ = self._translator.settings(self._options)
         if not settings.weight:
             return [None] * len(results)
-        flags = iter(changed_tokens(self._translator, used, **self._options))
+        flags = iter(self._changed(self._translator, used, **self._options))
         shares: list[float | None] = []
         for result in results:
             changed = [flag for text in result.used if isinstance(text, Translation) for flag in next(flags)]

@@ -14,7 +14,7 @@ from knn_seq.models.network import NetworkModel
 from knn_seq.models.search import SearchLoop
 from knn_seq.models.search.loop import FREE_TO_JOIN
 from knn_seq.runtime.stopwatch import Stopwatch
-from knn_seq.settings import SearchSettings
+from knn_seq.settings import DecodingSettings, SearchSettings
 from knn_seq.translator import Translator
 
 
@@ -27,8 +27,10 @@ def settings_key(options: Mapping[str, Any]) -> str:
 class SharedHook:
     """What adds neighbours to the sentences of equal settings that entered with one generation of the datastore."""
 
-    hook: StepHook | None
+    search: SearchSettings
+    decoding: DecodingSettings | Any
     store: object  # the generation
+    hook: StepHook | None = None
     sources: dict[int, Source] = field(default_factory=dict)  # those under way, by their numbers
 
 
@@ -83,12 +85,11 @@ class ContinuousBatch:
         Returns:
             Its ticket; None: it cannot be decoded step by step with others.
         """
-        search, decoding = self.translator.settings(options)
-        [source], [cut] = self.translator.read([text], search)
-        plans = self.model.search_plans([source.tokens], decoding)
+        shared, number = self._shared(options), next(self._numbers)
+        [source], [cut] = self.translator.read([text], shared.search)
+        plans = self.model.search_plans([source.tokens], shared.decoding)
         if plans is None or self._has_terms(source):
             return None
-        shared, number = self._shared(search, settings_key(options)), next(self._numbers)
         shared.sources[number] = source
         forced = self.model.forced_tokens(source.tokens)
         ticket = self._loop.add(source.tokens, forced, plans[0], shared.hook, number)
@@ -111,16 +112,20 @@ class ContinuousBatch:
     def _left(self, ticket: int) -> UnderWay:
         left = self._under_way.pop(ticket)
         del left.shared.sources[left.number]
-        self._hooks = {key: shared for key, shared in self._hooks.items() if shared.sources}
+        self._hooks = self._used_hooks()
         return left
 
-    def _shared(self, search: SearchSettings, key: str) -> SharedHook:
-        decoder = self.translator.decoder
+    def _used_hooks(self) -> dict[str, SharedHook]:
+        return {key: shared for key, shared in self._hooks.items() if shared.sources}
+
+    def _shared(self, options: Mapping[str, Any]) -> SharedHook:
+        decoder, key = self.translator.decoder, settings_key(options)
         decoder.refresh()
         if key not in self._hooks or self._hooks[key].store is not decoder.store:
-            shared = SharedHook(None, decoder.store)
+            search, decoding = self.translator.settings(options)
+            shared = SharedHook(search, decoding, decoder.store)
             shared.hook = decoder.batch(shared.sources, search, self.stopwatch, at_once=False)
-            self._hooks[key] = shared
+            self._hooks = {**self._used_hooks(), key: shared}
         return self._hooks[key]
 
     def _has_terms(self, source: Source) -> bool:

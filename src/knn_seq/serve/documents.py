@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, File, UploadFile
 from fastapi.responses import FileResponse
@@ -16,7 +16,9 @@ from starlette.datastructures import UploadFile as AnyUpload
 
 from knn_seq.decoding import Translation
 from knn_seq.documents import DOCUMENT_FORMATS
+from knn_seq.explain import changed_tokens
 from knn_seq.files.translate import open_for, translate_document, write_document
+from knn_seq.protect import Attention
 from knn_seq.serve.access import Access
 from knn_seq.serve.jobs import Job, Jobs, JobState
 from knn_seq.serve.memory import JobId
@@ -27,6 +29,7 @@ from knn_seq.serve.stores import Served, Stores
 from knn_seq.serve.uploads import client_name, save_upload
 from knn_seq.translator import Translator
 
+T = TypeVar("T")
 PAUSE_SECONDS = 0.5  # after which a full queue is asked again
 AT_ONCE = 64  # sentences of a document that wait in the queue
 
@@ -53,6 +56,22 @@ class QueuedTranslator:
     def target(self, source: str) -> str | None:
         """The memory's translation of a source, as the memory is now."""
         return self._served.exact_matches.targets([source]).get(source)
+
+    def attention(self, translations: Sequence[Translation]) -> list[Attention | None]:
+        """See `Translator.attention`."""
+        return self._between_steps(partial(self._served.translator.attention, translations))
+
+    def changed_tokens(self, translations: Sequence[Translation], **options: Any) -> list[list[bool]]:
+        """See `changed_tokens`."""
+        return self._between_steps(partial(changed_tokens, self._served.translator, translations, **options))
+
+    def _between_steps(self, function: Callable[[], T]) -> T:
+        """What a function gives that runs the model: hooks on a network see all that runs through it."""
+        while True:
+            try:
+                return asyncio.run_coroutine_threadsafe(self._served.queue.call(function), self._loop).result()
+            except QueueFull:
+                time.sleep(PAUSE_SECONDS)
 
     def translate(self, sources: Sequence[str], **options: Any) -> list[Translation]:
         """Translate some sentences at a time; waits as long as the queue is full."""
@@ -111,7 +130,7 @@ async def begin_document(served: Served, service: Service, jobs: Jobs, file: Any
         jobs.delete(job)
         raise
     translator = QueuedTranslator(served, asyncio.get_running_loop())
-    jobs.start(job, partial(_translate, cast(Translator, translator), path))
+    jobs.start(job, partial(_translate, translator, path))
     return job
 
 
@@ -122,10 +141,11 @@ def download(jobs: Jobs, identity: str) -> FileResponse:
     return FileResponse(path, filename=name, media_type=kind, content_disposition_type="attachment")
 
 
-def _translate(translator: Translator, path: Path, job: Job) -> dict[str, Any]:
+def _translate(queued: QueuedTranslator, path: Path, job: Job) -> dict[str, Any]:
+    translator = cast(Translator, queued)
     document = open_for(translator, path)
     job.state.total = sum(segment.wanted for segment in document.segments)
-    made = translate_document(translator, document, on_progress=job.progress)
+    made = translate_document(translator, document, on_progress=job.progress, changed=QueuedTranslator.changed_tokens)
     write_document(job.result, made.data)
     report = made.report.to_dict()
     return {name: value for name, value in report.items() if name not in ("path", "output", "details")}

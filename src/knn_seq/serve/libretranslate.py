@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -20,7 +21,7 @@ from knn_seq.serve.languages import Detection, detect, language_code, language_n
 from knn_seq.serve.memory import NewPair, write_pairs
 from knn_seq.serve.protected import TranslatedText
 from knn_seq.serve.schemas import ERRORS, bearer
-from knn_seq.serve.service import Service
+from knn_seq.serve.service import Service, client_gone
 from knn_seq.serve.stores import Stores
 
 FORMATS = ("text", "html")
@@ -133,7 +134,7 @@ class LibreTranslate:
                 served,
                 [texts[i] for i in places],
                 alternatives=number,
-                gone=request.is_disconnected,
+                gone=partial(client_gone, request),
                 html=format == "html",
             )
             made.update(zip(places, own, strict=True))

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from starlette.requests import Request
+
 from knn_seq.decoding import Translation
 from knn_seq.errors import DiskFull, IndexUnavailable, KnnSeqError, NotEnoughMemory, NotFound
 from knn_seq.protect import Finder
@@ -21,7 +23,6 @@ from knn_seq.serve.texts import SplitText
 T = TypeVar("T")
 RETRY_SECONDS = 2
 PROTECTING, MOST_PROTECTING = 32, 256  # requests with placeholders that are worked on, and that wait with them
-POLL_SECONDS = 0.2  # how soon a client that went away is noticed
 
 
 class Service:
@@ -44,7 +45,7 @@ class Service:
         texts: Sequence[str],
         options: Mapping[str, Any] | None = None,
         alternatives: int = 0,
-        gone: Callable[[], Awaitable[bool]] | None = None,
+        gone: Callable[[], Awaitable[None]] | None = None,
         html: bool = False,
         exact: bool = True,
     ) -> list[TranslatedText]:
@@ -55,7 +56,7 @@ class Service:
             texts: The texts.
             options: Fields of `SearchSettings` and `DecodingSettings`.
             alternatives: How many other translations of each text are wanted.
-            gone: Tells whether the client has gone away.
+            gone: Returns when the client has gone away.
             html: The texts are HTML.
             exact: A source that the memory has gets the memory's translation.
         """
@@ -73,22 +74,29 @@ class Service:
         html: bool,
         exact: bool,
     ) -> list[TranslatedText]:
-        _, decoding = served.translator.settings(options)  # what cannot be is refused at once
-        if alternatives:
-            options |= {"nbest": alternatives + 1, "beam_size": max(decoding.beam_size, alternatives + 1)}
-        made: dict[int, TranslatedText] = {}
-        known = served.exact_matches.targets([text.strip() for text in texts]) if exact and not html else {}
-        for place, text in enumerate(texts):
-            if text.strip() in known:
-                made[place] = _learned(served, text, known[text.strip()])
-        left = [place for place in range(len(texts)) if place not in made]
-        guarded = [place for place in left if html or self._finder.find(texts[place])]
-        direct = [place for place in left if place not in guarded]
+        if options or alternatives:
+            _, decoding = served.translator.settings(options)  # what cannot be is refused at once
+            if alternatives:
+                options |= {"nbest": alternatives + 1, "beam_size": max(decoding.beam_size, alternatives + 1)}
+        split = {
+            place: SplitText.of(text, served.source)
+            for place, text in enumerate(texts)
+            if not (html or self._finder.find(text))
+        }
+        asked = {text.strip() for text in texts}.union(*(each.sentences for each in split.values()))
+        stored = served.exact_matches.targets(asked) if exact and not html else {}
+        made = {
+            place: _learned(served, text, stored[text.strip()])
+            for place, text in enumerate(texts)
+            if text.strip() in stored
+        }
+        direct = [place for place in split if place not in made]
+        guarded = [place for place in range(len(texts)) if place not in made and place not in split]
         others = asyncio.ensure_future(
             self._protected(served, [texts[place] for place in guarded], options, alternatives, html)
         )
         try:
-            own = await self._direct(served, [texts[place] for place in direct], options, alternatives, exact)
+            own = await self._direct(served, [split[place] for place in direct], options, alternatives, stored)
             made.update(zip(direct, own, strict=True))
             made.update(zip(guarded, await others, strict=True))
         finally:
@@ -96,17 +104,20 @@ class Service:
         return [made[place] for place in range(len(texts))]
 
     async def _direct(
-        self, served: Served, texts: Sequence[str], options: Mapping[str, Any], alternatives: int, exact: bool
+        self,
+        served: Served,
+        texts: Sequence[SplitText],
+        options: Mapping[str, Any],
+        alternatives: int,
+        stored: Mapping[str, str],
     ) -> list[TranslatedText]:
-        """Translate texts that are nothing but words."""
-        split = [SplitText.of(text, served.source) for text in texts]
-        sentences = list(dict.fromkeys(sentence for each in split for sentence in each.sentences))
-        stored = served.exact_matches.targets(sentences) if exact else {}
-        made = {source: _stored(served, source, target) for source, target in stored.items()}
+        """Translate texts that are nothing but words; sentences that are stored have their translation already."""
+        sentences = list(dict.fromkeys(sentence for each in texts for sentence in each.sentences))
+        made = {source: _stored(served, source, stored[source]) for source in sentences if source in stored}
         new = [sentence for sentence in sentences if sentence not in made]
         made.update(zip(new, await served.queue.translate(new, options), strict=True))
         results = []
-        for each in split:
+        for each in texts:
             own = [made[sentence] for sentence in each.sentences]
             others = [
                 each.joined([one.alternatives[number] if number < len(one.alternatives) else one for one in own])
@@ -146,25 +157,23 @@ class Service:
             )
         require_unicode(texts)
 
-    async def guarded(self, served: Served, work: Awaitable[T], gone: Callable[[], Awaitable[bool]] | None = None) -> T:
+    async def guarded(self, served: Served, work: Awaitable[T], gone: Callable[[], Awaitable[None]] | None = None) -> T:
         """What the work gives, if the client is still there and it does not take too long.
 
         Args:
             served: The datastore that is worked on.
             work: The work.
-            gone: Tells whether the client has gone away.
+            gone: Returns when the client has gone away.
         """
-        task = asyncio.ensure_future(work)
-        last = asyncio.get_running_loop().time() + self.settings.request_seconds
+        limit, task = self.settings.request_seconds, asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(gone() if gone is not None else asyncio.Future())
         try:
-            while True:
-                done, _ = await asyncio.wait({task}, timeout=POLL_SECONDS)
-                if done:
-                    return task.result()
-                if gone is not None and await gone():
-                    raise RequestError(HTTPStatus.BAD_REQUEST, "The client has gone away.")
-                if asyncio.get_running_loop().time() >= last:
-                    raise _unavailable("The translation took too long: try again.")
+            done, _ = await asyncio.wait({task, leaving}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if task in done:
+                return task.result()
+            if done:
+                raise RequestError(HTTPStatus.BAD_REQUEST, "The client has gone away.")
+            raise _unavailable("The translation took too long: try again.")
         except QueueFull:
             raise _unavailable("The server is busy: try again in a moment.") from None
         except Stopping:
@@ -178,6 +187,13 @@ class Service:
             raise (not_found if isinstance(error, NotFound) else bad_request)(told) from error
         finally:
             task.cancel()
+            leaving.cancel()
+
+
+async def client_gone(request: Request) -> None:
+    """Returns when the client of a request, which was read to its end, has gone away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _unavailable(sentence: str) -> RequestError:

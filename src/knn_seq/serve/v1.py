@@ -13,7 +13,7 @@ from knn_seq.explain import explain, to_dicts
 from knn_seq.explain.words import around_word, words_of
 from knn_seq.serve.access import Access
 from knn_seq.serve.schemas import ERRORS, may
-from knn_seq.serve.service import Service
+from knn_seq.serve.service import Service, client_gone
 from knn_seq.serve.stores import Served, Stores
 
 NEIGHBOURS = 5
@@ -106,7 +106,7 @@ def v1_api(stores: Stores, service: Service, access: Access) -> APIRouter:
     @router.post("/translate", dependencies=[may(access, "translate")])
     async def translate(request: Request, wanted: TranslationRequest) -> TranslationAnswer:
         """Translate texts, with what decided each token if that is asked for."""
-        served, options, gone = stores.named(wanted.store), wanted.options.given(), request.is_disconnected
+        served, options, gone = stores.named(wanted.store), wanted.options.given(), partial(client_gone, request)
         run = partial(service.translate, served, wanted.texts, gone=gone, html=wanted.html)
         made = await run(options=options, alternatives=wanted.alternatives, exact=wanted.exact)
         alone = await run(options={**options, "weight": 0.0}, exact=False) if wanted.base else []
