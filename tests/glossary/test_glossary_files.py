@@ -166,12 +166,17 @@ def test_a_glossary_that_was_replaced_meanwhile_is_the_new_one(store):
 
 
 @pytest.mark.parametrize("damage", ['{"terms": [{"source": 3}]}', "[]", '{"terms"', None])
-def test_a_damaged_glossary_is_named(store, damage):
+def test_a_damaged_glossary_is_named_and_can_be_imported_again(store, damage, write, knn_seq):
     keep_glossary(store, Glossary(TERMS))
     path = store.path / store.manifest.glossary.file
     path.unlink() if damage is None else path.write_text(damage)
     with pytest.raises(DamagedFile, match="glossary-"):
         stored_glossary(DatastoreFolder(store.path))
+    code, _, err = knn_seq("glossary", store.path, "list")
+    assert code == 2
+    assert "again" in err
+    assert knn_seq("glossary", store.path, "import", write("\n".join(tsv_lines(TERMS))))[0] == 0
+    assert stored_glossary(DatastoreFolder(store.path)).terms == TERMS
 
 
 def test_commands_change_and_show_it(store, write, knn_seq):

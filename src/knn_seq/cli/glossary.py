@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knn_seq.errors import InvalidSetting
+from knn_seq.errors import DamagedFile, InvalidSetting
 
 if TYPE_CHECKING:
     from knn_seq.glossary import Glossary, Term
+    from knn_seq.storage import DatastoreFolder
 
 HELP = "import, list, remove or export the terms that are binding"
 EXAMPLE = "knn-seq glossary store/ import terms.tsv"
@@ -36,11 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Change or show the glossary."""
-    from knn_seq.glossary import Glossary, keep_glossary, stored_glossary
+    from knn_seq.glossary import Glossary, keep_glossary
     from knn_seq.storage import DatastoreFolder
 
     store = DatastoreFolder(arguments.store)
-    kept = stored_glossary(store) or Glossary()
+    kept = _kept(store, arguments.action)
     value: str | None = arguments.value
     if arguments.action in ("import", "remove") and value is None:
         raise InvalidSetting(
@@ -60,6 +61,17 @@ def run(arguments: argparse.Namespace) -> None:
             print(described(term))
     else:
         _export(kept, value)
+
+
+def _kept(store: DatastoreFolder, action: str) -> Glossary:
+    from knn_seq.glossary import Glossary, stored_glossary
+
+    try:
+        return stored_glossary(store) or Glossary()
+    except DamagedFile:
+        if action != "import":  # which is what the message says to do
+            raise
+        return Glossary()
 
 
 def described(term: Term) -> str:
