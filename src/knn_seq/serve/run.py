@@ -38,6 +38,11 @@ def serve(named: dict[str, Path], settings: ServerSettings) -> None:
     for name, path in named.items():  # what cannot be is refused before anything is loaded
         store = Datastore(path)
         log.info("%s: %d sentence pairs, %s", name, store.manifest.counts.sentences, store.manifest.model.spec)
+    if settings.jobs_folder is not None:
+        try:
+            settings.jobs_folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidSetting(f"No folder for jobs at {settings.jobs_folder}: {error.strerror}.") from None
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -101,7 +106,7 @@ def _serve_in_processes(named: dict[str, Path], settings: ServerSettings, option
     try:
         (folder / "jobs").mkdir()
         (folder / "metrics").mkdir()
-        shared = replace(settings, jobs_folder=folder / "jobs")
+        shared = replace(settings, jobs_folder=settings.jobs_folder or folder / "jobs")
         os.environ[SHARED] = str(folder / "metrics")
         os.environ[CONFIGURATION] = json.dumps(
             {"stores": {name: str(path.resolve()) for name, path in named.items()}, "settings": asdict(shared)},
