@@ -29,7 +29,6 @@ PARTS = (
     "key_computation",
     "decoding_speed",
     "engines",
-    "small_model",
     "scale",
     "resident_memory",
     "startup",

@@ -1,7 +1,7 @@
 """The curves of docs/results.md: BLEU against the size of a datastore, k, subsets, pruning, recall; speed against size.
 
     python benchmarks/curves.py --into docs/results.md
-    python benchmarks/curves.py --largest 10m --into docs/results.md     # speed up to 10 million entries: an hour more
+    python benchmarks/curves.py --largest 1m --into docs/results.md      # without a datastore of 10 million entries
 
 Quality is that of one domain, with the first sentences of its test set; greedy, batches of 32.  Datastores for speed
 are made of the Bible's complete text, beyond a million entries of jittered copies of its keys.  Every point is kept as
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from domains import Domain, domain_arguments, domain_of, firefox_model, kept_figures, run_script
 from figures import measuring_conditions, write_figures
 from line_plot import curves_folder, image, write_lines
-from measured_code import digest
 from results import PAPER_INDEX, PAPER_NPROBE, PAPER_RECIPE, in_turns
+from rounds import SPEED_FOLDER
 from speed_models import ENTRIES, sized_store, speed_model
 
 from knn_seq import Datastore, Translator
@@ -58,7 +58,7 @@ class Curve(NamedTuple):
 
 def main() -> None:
     parser = domain_arguments(__doc__)
-    parser.add_argument("--largest", choices=ENTRIES, default="1m", help="datastore whose speed is measured")
+    parser.add_argument("--largest", choices=ENTRIES, default="10m", help="datastore whose speed is measured")
     run_script(run, parser.parse_args())
 
 
@@ -189,7 +189,7 @@ def speed_curve(arguments: argparse.Namespace) -> Curve:
     def measured(size: str) -> tuple[int, dict[str, Any]]:
         if size not in found:
             model = speed_model("firefox")
-            store, test = sized_store(arguments.folder / f"speed-{digest(('domains.py',))}", "firefox", model, size)
+            store, test = sized_store(SPEED_FOLDER, "firefox", model, size)
             translator = Translator(store, model, beam_size=1)
             opened = {name: (lambda: translator, options) for name, options in systems.items()}
             found[size] = len(store), in_turns(opened, [pair.source for pair in test[:timed]], backwards=False)

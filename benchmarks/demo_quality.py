@@ -15,7 +15,8 @@ limit_spinning()  # before torch is imported
 from pathlib import Path
 from typing import Any
 
-from figures import commit, markdown, write_figures
+from figures import markdown, write_figures
+from measured_code import digest
 from rounds import Options, command_line, options_of
 
 from knn_seq import Datastore, Translator
@@ -62,7 +63,7 @@ def main() -> None:
 def demo_store(folder: Path, model: Model, options: Options) -> tuple[Datastore, list[SentencePair]]:
     """The demo's datastore, prepared for subsets, and its test sentences."""
     corpus, count = load_demo_corpus(), QUICK_SENTENCES if options.quick else TRAINING_SENTENCES
-    path = folder / f"demo-{count}-{commit()}"  # its settings were measured by the same code
+    path = folder / f"demo-{count}-{digest(('demo_quality.py',))}"  # its settings were measured by the same code
     write_tsv(path / "train.tsv", corpus.train[:count])
     store = Datastore.build(path / "store", model, path / "train.tsv")
     if not store.manifest.subset:

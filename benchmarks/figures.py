@@ -34,10 +34,7 @@ MEASURED_WITH = re.compile(
 )
 LIBRARIES = {"torch": "torch", "transformers": "transformers", "faiss": "faiss-cpu"}
 MEASURED = ("src", "benchmarks", "pyproject.toml", "constraints.txt", ":(exclude)*.md")  # what figures depend on
-SPEED = tuple(
-    f"{part}.py"
-    for part in ("key_computation", "decoding_speed", "engines", "small_model", "scale", "resident_memory", "startup")
-)  # parts of bench.py, which imports them by name
+SPEED = ("key_computation", "decoding_speed", "resident_memory", "startup")  # of bench.py: others have own places
 DOMAINS = ("bible", "it", "office-help", "manuals")
 
 
@@ -64,11 +61,10 @@ FIGURES = {
     **{f"results-{name}": Figure("docs/results.md", "results.py", ("--domains", name), ("prune",)) for name in DOMAINS},
     "finetune": Figure("docs/results.md", "finetune.py"),
     "curves": Figure("docs/results.md", "curves.py", also=("prune",)),
-    "speed": Figure("docs/speed.md", "bench.py", ("--again",), SPEED),
+    "speed": Figure("docs/speed.md", "bench.py", ("--again", "--parts", *SPEED), [f"{part}.py" for part in SPEED]),
     "engines": Figure("docs/speed.md", "engines.py"),
     "precision": Figure("docs/speed.md", "precision.py"),
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
-    "spinning-threads": Figure("docs/speed.md", "spinning_threads.py"),
     "skip": Figure("docs/speed.md", "skip.py", ("--domains", "bible", "it")),
     "pointers": Figure("docs/speed.md", "pointers.py"),
     "language-models": Figure("docs/language-models.md", "language_models.py"),
@@ -89,7 +85,7 @@ FIGURES = {
     "build-engines": Figure("docs/cluster.md", "build_engines.py"),
     "key-dtype": Figure("docs/building.md", "key_dtype.py"),
     "firefox-engine": Figure("docs/building.md", "firefox_engine.py"),
-    "scale": Figure("docs/scale.md", "scale.py", ("--largest", "20m")),
+    "scale": Figure("docs/scale.md", "scale.py", ("--largest", "10m")),
 }
 SETS = {
     "quick": ("readme-results", "readme-speed"),

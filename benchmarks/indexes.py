@@ -43,10 +43,8 @@ K, NPROBE = 64, 32
 PAPER = "IVF{lists},PQ64"
 RECIPES = (
     "default",
-    "IVF{lists},PQ64x4fs",
     "IVF{lists},PQ64x4fs,Refine(keys)",
     "OPQ64,IVF{lists},PQ64",
-    "IVF{lists}_HNSW32,PQ64",
     "IVF{lists},RaBitQfs,Refine(keys)",
     "IVF{lists},SQ8",
     "HNSW32,SQ8",
@@ -62,8 +60,8 @@ def main() -> None:
     parser.add_argument("--columns", help="of source and target (default 1,2)")
     parser.add_argument("--model", default="firefox:pt-en")
     parser.add_argument("--key", default="ffn_in", help="another module gives keys of another width")
-    parser.add_argument("--sentences", type=int, help="of the datastore (default: all)")
-    parser.add_argument("--test-sentences", type=int, default=500)
+    parser.add_argument("--sentences", type=int, default=12_000, help="of the datastore")
+    parser.add_argument("--test-sentences", type=int, default=250)
     parser.add_argument("--folder", type=Path, default=Path("results/indexes"))
     parser.add_argument("--recipes", nargs="*", default=RECIPES, help="beside the paper's")
     parser.add_argument("--bleu", nargs="*", default=("default",), help="recipes to translate with, beside the paper's")

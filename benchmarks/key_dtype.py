@@ -11,7 +11,10 @@ from knn_seq.runtime.environment import limit_spinning
 
 limit_spinning()  # before torch is imported
 
-from figures import commit, markdown, measuring_conditions, write_figures
+from pathlib import Path
+
+from figures import markdown, measuring_conditions, write_figures
+from measured_code import digest
 from rounds import command_line, options_of
 
 from knn_seq import Datastore, Translator
@@ -31,7 +34,7 @@ def main() -> None:
     corpus, count = load_demo_corpus(), QUICK_SENTENCES if quick else SENTENCES
     test = corpus.test[: QUICK_TEST if quick else None]
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    folder = arguments.folder / f"key-dtype-{count}-{commit()}"
+    folder = arguments.folder / f"key-dtype-{count}-{digest((Path(__file__).name,))}"
     write_tsv(folder / "train.tsv", corpus.train[:count])
     model = load_model(ModelSettings(MODEL))
     stores = {

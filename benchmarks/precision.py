@@ -1,7 +1,8 @@
 """What do 8 bits and a shortlist cost?  BLEU of Firefox's model alone and with neighbours, against float32.
 
-Each store is searched with the settings that its own build measured; greedy, on sentences that no store has.  How many
-translations change with the batch size is told beside: float32 adds in another order, 8 bits are exact.
+The model alone translates text of every domain, and with neighbours the Bible's.  Each store is searched with the
+settings that its own build measured; greedy, on sentences that no store has.  How many translations change with the
+batch size is told beside: float32 adds in another order, 8 bits are exact.
 
     python benchmarks/precision.py --into docs/speed.md
 """
@@ -12,9 +13,15 @@ from knn_seq.runtime.environment import prepare_environment
 
 prepare_environment()  # before torch is imported
 
+import random
+from pathlib import Path
 from typing import Any
 
-from figures import commit, markdown, measuring_conditions, write_figures
+from debian_text import TEXT_FOLDER
+from domains import ParallelText, firefox_model, text_of
+from figures import markdown, measuring_conditions, write_figures
+from finetune import alone
+from measured_code import digest
 from rounds import command_line, options_of
 
 from knn_seq import Datastore, Translator
@@ -22,12 +29,14 @@ from knn_seq.build.shortlist import add_shortlist
 from knn_seq.decoding.stored_shortlist import open_shortlist
 from knn_seq.demo.corpus import load_demo_corpus
 from knn_seq.demo.run import MODEL, TRAINING_SENTENCES, write_tsv
+from knn_seq.evaluate.comparison import shown_p_value
 from knn_seq.metrics import METRICS
 from knn_seq.models import load_model
 from knn_seq.models.encoder_decoder import EncoderDecoderModel
 from knn_seq.settings import ModelSettings
 
-QUICK_SENTENCES, QUICK_TEST = 300, 16
+QUICK_SENTENCES, QUICK_TEST, ALONE = 300, 16, 150  # sentences that are translated one by one, too
+DOMAIN_SENTENCES = {"bible": 1000, "it": 3000, "office-help": 1000, "manuals": 1000}  # those of IT are short
 SYSTEMS = {  # label: dtype of the keys, of the model, whose shortlist
     "float32": ("float32", "float32", None),
     "int8": ("int8", "int8", None),
@@ -45,7 +54,7 @@ def main() -> None:
     corpus, count = load_demo_corpus(), QUICK_SENTENCES if quick else TRAINING_SENTENCES
     test = (corpus.dev + corpus.test)[: QUICK_TEST if quick else None]
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    folder = arguments.folder / f"precision-{count}-{commit()}"
+    folder = arguments.folder / f"precision-{count}-{digest((Path(__file__).name,))}"
     write_tsv(folder / "train.tsv", corpus.train[:count])
     for dtype in ("float32", "int8"):
         model = load_model(ModelSettings(MODEL, dtype=dtype))
@@ -58,11 +67,15 @@ def main() -> None:
             learn(translator)
         outputs["base"][label] = texts(translator, sources, weight=0.0)
         outputs["kNN-MT"][label] = texts(translator, sources)
-        alone = texts(translator, sources, batch_size=1)
-        changed[label] = sum(one != other for one, other in zip(outputs["kNN-MT"][label], alone, strict=True))
+        single = texts(translator, sources[:ALONE], batch_size=1)
+        changed[label] = sum(one != other for one, other in zip(outputs["kNN-MT"][label], single, strict=False))
     bleu = {system: METRICS.get("bleu")().scores(its, references, sources) for system, its in outputs.items()}
     rows = [
-        [label, *(f"{bleu[system][label].value:.2f}" for system in outputs), f"{changed[label]} of {len(test)}"]
+        [
+            label,
+            *(f"{bleu[system][label].value:.2f}" for system in outputs),
+            f"{changed[label]} of {len(sources[:ALONE])}",
+        ]
         for label in SYSTEMS
     ]
     title = (
@@ -70,7 +83,24 @@ def main() -> None:
         "the last column: translations with neighbours that are others sentence by sentence."
     )
     head = ["computed in", "BLEU of the model alone", "BLEU of kNN-MT", "changed by the batch size"]
-    write_figures(arguments.into, {"precision": f"{title}\n\n{markdown(head, rows)}"}, conditions)
+    tables = {"precision/domains": model_alone(quick), "precision/bible": f"{title}\n\n{markdown(head, rows)}"}
+    write_figures(arguments.into, tables, conditions)
+
+
+def model_alone(quick: bool) -> str:
+    """The model alone in both precisions; p is of a paired bootstrap."""
+    models = {dtype: firefox_model(dtype) for dtype in ("float32", "int8")}
+    rows = []
+    for name, count in DOMAIN_SENTENCES.items():
+        pairs = text_of(name, TEXT_FOLDER)
+        random.Random(0).shuffle(pairs)
+        text = ParallelText.of(name, pairs[: QUICK_TEST if quick else count])
+        outputs = {dtype: texts(alone(model), text.sources, weight=0.0) for dtype, model in models.items()}
+        scores = METRICS.get("bleu")().scores(outputs, text.references, text.sources)
+        values = [scores[dtype].value for dtype in models]
+        cells = [f"{len(text.sources):,}", *(f"{value:.2f}" for value in values), f"{values[1] - values[0]:+.2f}"]
+        rows.append([name, *cells, shown_p_value(scores["int8"].p_value or 0.0)])
+    return markdown(["the model alone", "sentences", *models, "difference", "p"], rows)
 
 
 def learn(translator: Translator) -> None:

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+SPEED_FOLDER = Path("results/speed")  # datastores that are made for speed alone
+
 
 class Ratio(NamedTuple):
     """One figure relative to another, over all rounds."""
@@ -103,7 +105,7 @@ class Options:
 def command_line(description: str | None) -> argparse.ArgumentParser:
     """What the command lines of all parts of the suite have in common."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("results/speed"), help="datastores are made or found there")
+    parser.add_argument("--folder", type=Path, default=SPEED_FOLDER, help="datastores are made or found there")
     parser.add_argument("--rounds", type=int, help=f"default: {Options.rounds}")
     parser.add_argument("--full", action="store_true", help="the complete grid of models, sizes and settings")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")

@@ -1,6 +1,6 @@
 """Which sentences to search: BLEU of subset kNN-MT with every sentence search against full kNN-MT, and their cost.
 
-The demo's complete text, 500 verses of it for testing, Firefox's model, greedy.  Also prints what a translation memory
+Verses of the demo's text, others of it for testing, Firefox's model, greedy.  Also prints what a translation memory
 read on the fly gives.  A name behind --searches is what `knn-seq build --sentence-search` takes;
 `wordllama` stands for the static word vectors of that package (MIT), made into a sentence-transformers model.
 
@@ -29,25 +29,23 @@ from knn_seq.corpus import SentencePair
 from knn_seq.evaluate import compare
 from knn_seq.models import Model
 
-ENTRIES = 1_200_000  # more than the text has: none are made up
+NO_COPIES = 1  # entries are as many as the sentences have
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("results/sentences"))
-    parser.add_argument("--searches", nargs="+", default=["encoder", "bm25", "tfidf", "wordllama"])
+    parser.add_argument("--searches", nargs="+", default=["encoder", "bm25", "tfidf"])
     parser.add_argument("--sizes", nargs="+", type=int, default=[64, 512])
     parser.add_argument("--memory-sizes", nargs="*", type=int, default=[16])
-    parser.add_argument("--sentences", type=int, help="of the datastore (default: all)")
-    parser.add_argument("--test-sentences", type=int, default=500)
+    parser.add_argument("--sentences", type=int, default=12_000, help="of the datastore")
+    parser.add_argument("--test-sentences", type=int, default=250)
     parser.add_argument("--into", type=Path, help="a page with a place for the table")
     arguments = parser.parse_args()
 
     model = speed_model("firefox")
-    computed = arguments.sentences or 40_000
-    entries = 1 if arguments.sentences else ENTRIES  # no copies
     store, test = speed_store(
-        arguments.folder, model, entries, computed, sentence_search="encoder", calibration_sentences=256
+        *(arguments.folder, model, NO_COPIES, arguments.sentences), sentence_search="encoder", calibration_sentences=256
     )
     test = test[: arguments.test_sentences]
     rows = [

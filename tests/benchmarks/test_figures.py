@@ -119,8 +119,9 @@ def test_the_code_of_a_figure_is_what_its_scripts_import_and_not_more():
     }
 
 
-def test_parts_that_are_imported_by_name_are_measured():
-    assert [script.removesuffix(".py") for script in SPEED] == list(bench.PARTS)
+def test_every_part_of_the_suite_has_a_figure():
+    assert {part: part in FIGURES for part in bench.PARTS} == {part: part not in SPEED for part in bench.PARTS}
+    assert FIGURES["speed"].also == [f"{part}.py" for part in SPEED]  # imported by name
 
 
 def test_only_what_code_does_counts():

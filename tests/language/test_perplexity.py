@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,7 +157,8 @@ def test_commands(tmp_path, language_model, text_file, test_file, knn_seq):
     ]
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["signature"] == lines[-1]
-    for part in ("stride:32", "window:64", f"model:{model}", "text:test.txt", "tokens:", "words:", "tokens/word:"):
+    named = f"model:{Path(model).name}|"
+    for part in ("stride:32", "window:64", named, "text:test.txt", "tokens:", "words:", "tokens/word:"):
         assert part in found["signature"]
     assert found["systems"][3]["searches_saved"] > 0
     code, out, err = knn_seq("perplexity", store, "--text", test_file, "--combiner", "fixed", "--pointers", "1", "-q")

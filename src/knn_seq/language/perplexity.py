@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from knn_seq import __version__
@@ -110,9 +111,10 @@ def perplexity(decoder: KnnDecoder, text: Text, systems: Mapping[str, SearchSett
 def signature(decoder: KnnDecoder, text: Text) -> str:
     """What another person needs to know to compute the same numbers."""
     model = decoder.model
+    name = model.settings.name
     fields = {
         "perplexity": "token",
-        "model": model.settings.name,
+        "model": Path(name).name if Path(name).exists() else name,  # others have it in another folder
         "fingerprint": model.fingerprint.weights[:SHOWN_FINGERPRINT],
         "window": text.context + text.stride,
         "stride": text.stride,
