@@ -34,15 +34,15 @@ def serve(named: dict[str, Path], settings: ServerSettings) -> None:
     """
     import uvicorn
 
-    logging.getLogger("knn_seq.runtime.progress").setLevel(logging.WARNING)  # a server writes no bars
-    for name, path in named.items():  # what cannot be is refused before anything is loaded
-        store = Datastore(path)
-        log.info("%s: %d sentence pairs, %s", name, store.manifest.counts.sentences, store.manifest.model.spec)
     if settings.jobs_folder is not None:
         try:
             settings.jobs_folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidSetting(f"No folder for jobs at {settings.jobs_folder}: {error.strerror}.") from None
+    logging.getLogger("knn_seq.runtime.progress").setLevel(logging.WARNING)  # a server writes no bars
+    for name, path in named.items():  # what cannot be is refused before anything is loaded
+        store = Datastore(path)
+        log.info("%s: %d sentence pairs, %s", name, store.manifest.counts.sentences, store.manifest.model.spec)
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
