@@ -9,10 +9,6 @@ SIDE_BY_SIDE := --numprocesses auto --dist loadfile
 FAIRSEQ := .venv-fairseq/bin
 COMET := .venv-comet/bin
 LOWEST := .venv-lowest/bin
-# What these tests need is installed with the package, or with `make test-lowest`.
-LOWEST_TESTS := tests/combine tests/subset tests/retrieve tests/storage tests/corpus tests/models/test_fused.py \
-	tests/models/test_search.py tests/models/test_transformers_backend.py tests/models/test_firefox_model.py \
-	tests/index/test_faiss_index.py tests/sentences/test_lexical_search.py tests/metrics/test_bleu_chrf.py tests/test_translator.py
 
 .PHONY: demo test bench figures lint format clean fairseq test-fairseq comet test-comet test-lowest
 .DEFAULT_GOAL := test
@@ -76,16 +72,14 @@ test-comet: .venv/dev-installed .venv-comet/installed
 	$(COMET)/python -m pip install --quiet unbabel-comet==2.2.7 'pytorch-lightning<2.6' 'setuptools<81'
 	touch $@
 
-# The lowest versions that pyproject.toml allows, but for torch, which is the one that everything else is tested with.
+# The lowest versions that pyproject.toml allows, of torch and of all that the tests need.
 test-lowest: .venv-lowest/installed
-	$(TESTED) $(LOWEST)/python -m pytest $(LOWEST_TESTS)
+	$(TESTED) $(LOWEST)/python -m pytest $(SIDE_BY_SIDE)
 
-.venv-lowest/installed: pyproject.toml constraints.txt
+.venv-lowest/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest
 	$(LOWEST)/python -m pip install --quiet uv
-	$(LOWEST)/python -m pip install --quiet --constraint constraints.txt torch pytest hypothesis
-	grep '^torch==' constraints.txt > .venv-lowest/torch.txt
-	$(LOWEST)/uv pip install --quiet --python $(LOWEST)/python --resolution lowest-direct --override .venv-lowest/torch.txt --editable .
+	$(LOWEST)/uv pip install --quiet --python $(LOWEST)/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
 clean:

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def run(arguments: list[str], log: str) -> None:
     os.dup2(output, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # worker processes are given it
     sys.stdin = os.fdopen(0)
+    tempfile.tempdir = os.path.dirname(log)  # what a killed server leaves goes where the test's own files go
     sys.exit(main(["serve", *arguments]))
 
 

@@ -221,12 +221,9 @@ def test_equal_prefixes_are_searched_once():
 
 def test_beams_that_start_alike_are_one_query(translator, monkeypatch):
     retriever = translator.decoder.retriever(translator.decoder.settings())
-    rows = []
-    search = type(retriever).retrieve
+    rows, search = [], retriever.retrieve
     monkeypatch.setattr(
-        type(retriever),
-        "retrieve",
-        lambda self, queries, *rest: rows.append(len(queries)) or search(self, queries, *rest),
+        retriever, "retrieve", lambda queries, *rest: rows.append(len(queries)) or search(queries, *rest)
     )
     translator.translate(["5 6 7", "8 9"], beam_size=4)
     assert rows[0] == 2

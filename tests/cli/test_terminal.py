@@ -21,6 +21,7 @@ from knn_seq.explain.text import INDENT, labelled
 
 COMMAND = [sys.executable, "-m", "knn_seq.cli.main"]
 ESCAPE = "\x1b["
+PATIENCE = 600.0  # seconds in which a command says something, on a machine that does much else
 
 
 class Screen:
@@ -43,7 +44,7 @@ class Screen:
     def type(self, text):
         os.write(self.terminal, text.encode())
 
-    def wait_for(self, text, seconds=60.0):
+    def wait_for(self, text, seconds=PATIENCE):
         until = time.monotonic() + seconds
         while text not in self.shown:
             assert time.monotonic() < until, self.shown
@@ -54,10 +55,10 @@ class Screen:
     def wait(self):
         while self._read():
             pass
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE)
 
     def _read(self):
-        if not select.select([self.terminal], [], [], 60)[0]:
+        if not select.select([self.terminal], [], [], PATIENCE)[0]:
             return False
         try:
             text = os.read(self.terminal, 4096).decode()

@@ -72,7 +72,7 @@ def test_a_filled_file_is_of_its_format_and_has_the_translations(name):
         assert not any(word.islower() for some in words for word in some if word not in ("s", "x", "amp"))
 
 
-@pytest.mark.parametrize(("data", "part"), [(ODT, "content.xml"), (DOCX, "word/document.xml")])
+@pytest.mark.parametrize(("data", "part"), [(ODT, "content.xml"), (DOCX, "word/document.xml")], ids=["odt", "docx"])
 def test_other_parts_of_an_archive_are_copied(data, part):
     format = "odt" if data is ODT else "docx"
     written = upper(DOCUMENT_FORMATS.get(format)(data, "x"))

@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 
+import grpc
 import numpy as np
+import pymilvus
 import pytest
 import torch
 from milvus_server import free_address
@@ -16,6 +18,7 @@ from knn_seq.errors import IndexUnavailable, KnnSeqError
 from knn_seq.index import discard_index
 from knn_seq.index.milvus import MilvusIndex
 from knn_seq.index.milvus_library.recipe import MilvusRecipe, build_parameters, search_parameters
+from knn_seq.index.milvus_library.server import MilvusServer
 from knn_seq.settings import DISTANCE_METRICS, BuildSettings
 
 pytest.importorskip("milvus_lite", reason="NOT TESTED: pip install milvus-lite")
@@ -105,6 +108,21 @@ def test_what_is_saved_is_small_and_plain(lite, tmp_path):
     facts = json.loads((tmp_path / "index.milvus").read_text())
     assert (facts["address"], facts["entries"], facts["parameters"]) == (str(lite), 50, {"nlist": 4})
     assert MilvusIndex.load(tmp_path).describe() == index.describe()
+
+
+def test_a_connection_that_was_closed_for_its_pings_is_opened_again(lite, monkeypatch):
+    """Milvus Lite does so after minutes, so the first try is made to fail here."""
+    opened, tries = pymilvus.MilvusClient, []
+
+    def closed_once(**named):
+        tries.append(named)
+        if len(tries) == 1:
+            raise pymilvus.MilvusException(2, "Fail connecting to server") from grpc.RpcError("Too many pings")
+        return opened(**named)
+
+    monkeypatch.setattr(pymilvus, "MilvusClient", closed_once)
+    assert MilvusServer(str(lite)).lite
+    assert len(tries) == 2
 
 
 def test_a_collection_that_does_not_fit_is_refused(lite, tmp_path):

@@ -200,6 +200,13 @@ def test_others_are_let_in_only_with_keys_or_if_that_is_meant(host, tmp_path):
     assert ServerSettings(host="::1").host == "::1"
 
 
+def test_a_folder_for_jobs_that_cannot_be_is_refused(language_store, tmp_path, knn_seq):
+    (tmp_path / "file").touch()
+    code, _, told = knn_seq("serve", language_store, "--jobs-folder", tmp_path / "file")
+    assert code == 2
+    assert f"No folder for jobs at {tmp_path / 'file'}" in told
+
+
 def test_pages_of_other_servers_may_ask_only_if_configured(make_client):
     origin = {"Origin": "https://cat.example"}
     assert "access-control-allow-origin" not in make_client().get("/languages", headers=origin).headers
@@ -254,7 +261,8 @@ def test_a_server_that_is_told_to_stop_finishes_what_runs_and_exits_with_0(langu
 def test_workers_that_are_killed_are_replaced_and_no_acknowledged_write_is_lost(language_store, tmp_path):
     """Two processes serve one datastore; one is killed while pairs are added, and later the complete server."""
     shutil.copytree(language_store, tmp_path / "store")
-    arguments = [f"numbers={tmp_path / 'store'}", "--workers", "2"]
+    jobs = tmp_path / "clients" / "jobs"
+    arguments = [f"numbers={tmp_path / 'store'}", "--workers", "2", "--jobs-folder", jobs]
     acknowledged, ended = [], threading.Event()
     with ServerProcess(arguments, tmp_path / "log") as server:
 
@@ -271,6 +279,8 @@ def test_workers_that_are_killed_are_replaced_and_no_acknowledged_write_is_lost(
                 if answer.status_code == 200:
                     acknowledged.append(f"{own}-{number}")
 
+        job = httpx.post(f"{server.url}{STORE}/documents", files={"file": ("a.txt", b"5 7")}, timeout=60).json()["job"]
+        assert [path.name for path in jobs.iterdir()] == [job]
         threads = [threading.Thread(target=add, args=(own,)) for own in (10, 20)]
         for thread in threads:
             thread.start()

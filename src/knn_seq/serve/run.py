@@ -34,6 +34,11 @@ def serve(named: dict[str, Path], settings: ServerSettings) -> None:
     """
     import uvicorn
 
+    if settings.jobs_folder is not None:
+        try:
+            settings.jobs_folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidSetting(f"No folder for jobs at {settings.jobs_folder}: {error.strerror}.") from None
     logging.getLogger("knn_seq.runtime.progress").setLevel(logging.WARNING)  # a server writes no bars
     for name, path in named.items():  # what cannot be is refused before anything is loaded
         store = Datastore(path)
@@ -101,7 +106,7 @@ def _serve_in_processes(named: dict[str, Path], settings: ServerSettings, option
     try:
         (folder / "jobs").mkdir()
         (folder / "metrics").mkdir()
-        shared = replace(settings, jobs_folder=folder / "jobs")
+        shared = replace(settings, jobs_folder=settings.jobs_folder or folder / "jobs")
         os.environ[SHARED] = str(folder / "metrics")
         os.environ[CONFIGURATION] = json.dumps(
             {"stores": {name: str(path.resolve()) for name, path in named.items()}, "settings": asdict(shared)},

@@ -87,7 +87,7 @@ def test_sentencepiece(tmp_path):
     trained = io.BytesIO()
     sentences = [f"the house of number {number} is on the hill" for number in range(50)]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_writer=trained, vocab_size=36, minloglevel=2
+        sentence_iterator=iter(sentences), model_writer=trained, vocab_size=36, hard_vocab_limit=False, minloglevel=2
     )
     processor = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
     pieces = [processor.id_to_piece(number) for number in range(3, len(processor))]

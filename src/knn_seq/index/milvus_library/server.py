@@ -23,6 +23,7 @@ _REFUSED = {100, 700, 1100, 1400, 1700}  # no such collection, no such index, ba
 _NO_ANSWER = {1, 2, 5, 8, 101, 103, 106, 503, 901}  # not ready, does not answer, too many requests, loading, recovering
 _NOT_LOADED = 101
 _FROM_THE_SERVER = {"MilvusException", "ConnectError", "MilvusUnavailableException"}  # all others are pymilvus's own
+_PINGS = "Too many pings"
 _UNKNOWN_USER = {"UNAUTHENTICATED", "PERMISSION_DENIED"}
 
 
@@ -102,9 +103,8 @@ class MilvusServer:
 
     def _connect(self) -> Any:
         if self._client is None:
-            milvus, token = library(), _token()
             try:
-                client = milvus.MilvusClient(uri=self.address, token=token, timeout=CONNECT_SECONDS, dedicated=True)
+                client = self._new_client()
                 self._lite = client.get_server_version(timeout=CONNECT_SECONDS).startswith("milvus_lite")
             except Exception as error:
                 if not _from_milvus(error):
@@ -113,6 +113,17 @@ class MilvusServer:
                 raise self._not_connected(error) from error
             self._client = client
         return self._client
+
+    def _new_client(self) -> Any:
+        milvus = library()
+        named = {"uri": self.address, "token": _token(), "timeout": CONNECT_SECONDS, "dedicated": True}
+        try:
+            return milvus.MilvusClient(**named)
+        except Exception as error:
+            if _PINGS not in str(error.__cause__):
+                raise
+            # Milvus Lite closes a connection that was idle for minutes, which clients in one process share.
+            return milvus.MilvusClient(**named)
 
     def _not_connected(self, error: Exception) -> KnnSeqError:
         if self.address.endswith(LITE_SUFFIX):
