@@ -89,7 +89,7 @@ class Recorder(KnnBatch):
         self.seen, self.read = [], []
 
     def changes(self, step):
-        self.seen.append(step)
+        self.seen.append((step.sentences, step.prefixes))  # now: the search goes on
         return super().changes(step)
 
 
@@ -108,9 +108,9 @@ def check_every_step(model, key_module, store, pairs, sources, searched):
     read = searched(model, sources, recorder)
     assert len(read) == len(recorder.seen) > 1
     rows = 0
-    for step, logits in zip(recorder.seen, read, strict=True):
+    for (sentences, prefixes), logits in zip(recorder.seen, read, strict=True):
         probabilities = torch.softmax(logits, dim=-1).numpy()
-        for sentence, prefix, got in zip(step.sentences.tolist(), step.prefixes.tolist(), probabilities, strict=True):
+        for sentence, prefix, got in zip(sentences.tolist(), prefixes.tolist(), probabilities, strict=True):
             prefix = [token for token in prefix if token >= 0]
             if END in prefix:  # this one has ended: its row is padding
                 continue
