@@ -7,6 +7,7 @@ import domains
 import pytest
 import results
 from domains import STEPS, Domain, ParallelText, domain_of
+from harm import STORED
 from harm import table as harm_table
 from kept import Kept
 from results import Measuring, bytes_of
@@ -63,13 +64,15 @@ def test_bytes_of_folders_and_of_nothing(tmp_path):
 def test_what_harms_is_marked_and_counted():
     sets = [ParallelText("bible", ["a"], ["b"]), ParallelText("it", ["c"], ["d"])]
     own = {
-        "fixed": {"bible": 35.0, "it": 20.0, "stored": "1 of 1"},
-        "learned": {"bible": 36.0, "it": 28.9, "stored": "1 of 1"},
+        "fixed": {"bible": 35.0, "it": 20.0},
+        "learned": {"bible": 36.0, "it": 28.9},
+        "stored": {system: f"{number} of 9" for number, system in enumerate(STORED)},
     }
     text = harm_table(["bible"], sets, {"base": {"bible": 30.0, "it": 30.0}, "bible": own})
-    assert "| bible | `fixed` | 35.0 (+5.0) | 20.0 (**-10.0**) | 1 of 1 |" in text
-    assert "| bible | `learned` | 36.0 (+6.0) | 28.9 (**-1.1**) | 1 of 1 |" in text
-    assert text.endswith("below the model alone: 1.")
+    assert "| bible | `fixed` | 35.0 (+5.0) | 20.0 (**-10.0**) |" in text
+    assert "| bible | `learned` | 36.0 (+6.0) | 28.9 (**-1.1**) |" in text
+    assert "below the model alone: 1." in text
+    assert "| bible | 0 of 9 | 1 of 9 | 2 of 9 | 3 of 9 |" in text
 
 
 def test_a_text_that_is_not_there_is_named(tmp_path):

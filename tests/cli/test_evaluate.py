@@ -20,6 +20,7 @@ def store(skip_store, tmp_path_factory):
     path = tmp_path_factory.mktemp("evaluate") / "store"
     shutil.copytree(skip_store.path, path)
     store = Datastore(path)
+    store_settings(store, SearchSettings(k=16, temperature=30.0), as_default=True)
     tuned = SearchSettings(retriever="subset", subset_size=9, k=3, temperature=7.0)
     store_settings(store, tuned, as_default=False)
     return store

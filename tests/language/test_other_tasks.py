@@ -107,7 +107,7 @@ def test_the_commands_of_translation_do_other_tasks(task, tmp_path, knn_seq):
     code, _, err = knn_seq(*evaluate, "--stored", "0", "--beam-size", "1", "--max-length", "20")
     assert code == 0, err
     base, knn = json.loads((tmp_path / "found.json").read_text())["systems"]
-    assert knn["bleu"] > base["bleu"] + 10
+    assert knn["bleu"] > base["bleu"] + 5
     usual = [target for _, target in pairs][::4]
     right = sum(text == target for text, target in zip(base["translations"], usual, strict=True))
     assert right > 0.8 * len(usual)  # the model alone does its task, in its own words

@@ -190,7 +190,7 @@ class TestTranslator:
 
     @pytest.mark.parametrize("batch_size", [1, 2, 5])
     def test_the_batch_does_not_matter(self, translator, batch_size):
-        options = {"weight": 0.9, "temperature": 50.0}
+        options = {"combiner": "fixed", "weight": 0.9, "temperature": 50.0}
         wanted = translator.translate(SOURCES, **options)
         assert wanted != translator.translate(SOURCES, weight=0)
         assert translator.translate(SOURCES, batch_size=batch_size, **options) == wanted

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from number_stores import store_of_keys
+from skipping import skip_path
 from tiny_models import END
 
 from knn_seq import Datastore, KnnSeqError, Translator
 from knn_seq.decoding import stored_settings
+from knn_seq.decoding.skip import SkipNetwork
 from knn_seq.metrics.bleu import bleu
 from knn_seq.models import TokenPair
 from knn_seq.settings import SearchSettings, with_value
@@ -148,12 +152,14 @@ def test_subset_sizes_are_tuned_together(tmp_path, save_model, number_corpus):
     assert other.decoder.settings() == SearchSettings(**{**tuning.chosen, "k": 3})
 
 
-def test_skipped_searches_count_in_decoding_not_in_the_grid(skip_store, number_corpus, monkeypatch):
+def test_skipped_searches_count_in_decoding_not_in_the_grid(skip_store, number_corpus, monkeypatch, tmp_path):
     """The grid is of what neighbours can bring; which of them are looked for was trained."""
-    translator = Translator(skip_store, device="cpu", beam_size=1, max_length=12, combiner="fixed")
-    lines = [line.split("\t") for line in number_corpus.read_text().splitlines()[:6]]
-    # What is stored is searched nearly everywhere.
-    pairs = [Pair(" ".join(reversed(source.split())), target) for source, target in lines]
+    store = Datastore(shutil.copytree(skip_store.path, tmp_path / "store"))
+    network = SkipNetwork.load(skip_path(store))
+    network.threshold = torch.tensor(torch.inf)  # only the first token of a sentence is searched for
+    network.save(skip_path(store))
+    translator = Translator(store, device="cpu", beam_size=1, max_length=12, combiner="fixed")
+    pairs = [Pair(*line.split("\t")) for line in number_corpus.read_text().splitlines()[:6]]
     kind, rows = type(translator.decoder.retriever(translator.decoder.settings())), []
     retrieve = kind.retrieve
     monkeypatch.setattr(
