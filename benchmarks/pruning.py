@@ -75,7 +75,7 @@ def table(stores: dict[str, Datastore], seconds: dict[str, str], model: Model, t
             sizes = [
                 f"{len(own):,}",
                 format_bytes(_bytes(own.base.keys_path)),
-                format_bytes(_bytes(own.path / "index")),
+                format_bytes(_bytes(own.path / "index" / str(own.manifest.default_index))),
             ]
         rows.append([name, *(f"{scores[label][name].value:.1f}" for label in scores), *sizes, seconds.get(name, "")])
     return markdown(["", *scores, "entries", "keys", "index", "pruned in"], rows)
