@@ -81,7 +81,7 @@ FIGURES = {
     "glossary": Figure("docs/glossary.md", "glossary.py"),
     "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
-    "milvus": Figure("docs/milvus.md", "milvus_quality.py"),
+    "milvus": Figure("docs/milvus.md", "milvus_quality.py", also=("index/milvus",)),
     "build-engines": Figure("docs/cluster.md", "build_engines.py"),
     "key-dtype": Figure("docs/building.md", "key_dtype.py"),
     "firefox-engine": Figure("docs/building.md", "firefox_engine.py"),

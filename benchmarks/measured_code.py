@@ -1,8 +1,8 @@
 """A short digest of the code that a figure measures: as long as it is the same, the figure holds.
 
 The code is the script, the scripts of this folder that it imports, and what all of these import of knn_seq, with data
-files.  Comments, docstrings and layout do not count.  Packages in `ASIDE` count only where a script imports them, or
-the figure names them.
+files.  Comments, docstrings and layout do not count, nor does this file.  What is in `ASIDE` counts only where a script
+imports it, or the figure names it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ PACKAGE = SOURCES / "knn_seq"
 ASIDE = {
     *("cli", "demo", "documents", "evaluate", "explain", "fairseq", "files", "glossary", "language", "live", "plan"),
     *("protect", "prune", "serve", "tune"),
+    "index/milvus",
 }
 FORMATS = {"corpus"}  # of these parts only those that are imported count, not all that can be chosen by name
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -36,17 +37,18 @@ def digest(parts: Sequence[str]) -> str:
 
 
 def measured_files(parts: Sequence[str]) -> set[Path]:
-    """The files of scripts of this folder ("bench.py") and of packages of knn_seq ("live"), and all that they need."""
+    """The files of scripts of this folder ("bench.py") and of parts of knn_seq ("live"), and all that they need."""
     found: set[Path] = set()
     waiting = [BENCHMARKS / part for part in parts if part.endswith(".py")]
-    waiting += [file for part in parts if not part.endswith(".py") for file in (PACKAGE / part).rglob("*.py")]
+    named = [part for part in parts if not part.endswith(".py")]
+    waiting += [file for file in PACKAGE.rglob("*.py") if _part(file) in named]
     while waiting:
         path = waiting.pop()
         if path not in found:
             found.add(path)
-            package = _package(path)
-            aside = ASIDE - {package} if package else set()
-            waiting += [file for file in _needed(path) if _package(file) not in aside]
+            own = _part(path)
+            aside = ASIDE - {own} if own else set()
+            waiting += [file for file in _needed(path) if _part(file) not in aside]
     return found
 
 
@@ -66,7 +68,7 @@ def _needed(path: Path) -> frozenset[Path]:
             needed.update(file for file in _data_beside(path.parent) if file.name == node.value)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Registry":
             needed.update(_parts(ast.literal_eval(node.args[1])))
-    return frozenset(needed - {BENCHMARKS / "figures.py"})
+    return frozenset(needed - {BENCHMARKS / "figures.py", Path(__file__).resolve()})
 
 
 def _parts(package: str) -> Iterator[Path]:
@@ -87,9 +89,13 @@ def _modules(names: Iterable[str]) -> Iterator[Path]:
 
 
 @cache
-def _package(path: Path) -> str:
-    """Of knn_seq; "" for what is not a part of that."""
-    return path.relative_to(PACKAGE).parts[0] if PACKAGE in path.parents else ""
+def _part(path: Path) -> str:
+    """The package of knn_seq, or what `ASIDE` names of one; "" for what is not a part of that."""
+    if PACKAGE not in path.parents:
+        return ""
+    inside = path.relative_to(PACKAGE)
+    named = (part for part in ASIDE if "/" in part and inside.as_posix().startswith(part))
+    return next(named, inside.parts[0])
 
 
 @cache

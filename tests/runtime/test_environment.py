@@ -81,7 +81,8 @@ def test_a_machine_without_cpuinfo_has_no_flags(tmp_path):
 def test_code_that_is_illegal_kills_only_the_child(capfd):
     assert environment._runs_in_child(RETURN)
     assert not environment._runs_in_child(ILLEGAL)
-    assert capfd.readouterr() == ("", "")
+    said = "".join(capfd.readouterr()).splitlines()
+    assert not [line for line in said if "fork_posix.cc" not in line]  # gRPC's note, if another test has loaded it
 
 
 @on_x86

@@ -103,6 +103,7 @@ class MilvusServer:
 
     def _connect(self) -> Any:
         if self._client is None:
+            library()  # or a sentence says how to get it
             try:
                 client = self._new_client()
                 self._lite = client.get_server_version(timeout=CONNECT_SECONDS).startswith("milvus_lite")
