@@ -300,9 +300,12 @@ def test_workers_that_are_killed_are_replaced_and_no_acknowledged_write_is_lost(
         for thread in threads:
             thread.join()
     with ServerProcess([f"numbers={tmp_path / 'store'}"], tmp_path / "log2") as server:
-        parameters = {"corpus": "corrections", "limit": 500}
-        there = httpx.get(f"{server.url}{STORE}/memory", params=parameters, timeout=60).json()
-        assert {*acknowledged} <= {pair["id"] for pair in there["pairs"]}
+        there: set[str] = set()
+        for offset in range(0, len(acknowledged) + 500, 500):  # as many as a page has
+            parameters = {"corpus": "corrections", "limit": 500, "offset": offset}
+            page = httpx.get(f"{server.url}{STORE}/memory", params=parameters, timeout=60).json()
+            there |= {pair["id"] for pair in page["pairs"]}
+        assert {*acknowledged} <= there
         assert server.stop() == 0
 
 
