@@ -20,9 +20,8 @@ class TermAttention:
     def __init__(self, due: Sequence[DueTerms | None]) -> None:
         self._spans = [list(terms.pushed_spans()) if terms is not None else [] for terms in due]
         self._sentences: Sequence[int] = []
-        self._terms: list[tuple[int, int]] = []  # row and occurrence
-        self._bounds = np.empty(0, dtype=np.int64)  # where each begins and ends, if rows lie behind each other
-        self._length = 0  # of a row
+        self._terms: list[tuple[int, int, int, int]] = []  # row, occurrence, and from and to which token of all terms
+        self._rows = self._columns = np.empty(0, dtype=np.int64)  # of all tokens of all terms
 
     def looks(self, sentences: Sequence[int], attention: Tensor, least: float) -> list[tuple[int, int]]:
         """The terms that have at least so much of their row's attention: row and occurrence.
@@ -32,21 +31,22 @@ class TermAttention:
             attention: (rows, source tokens)
             least: Their share.
         """
-        if sentences is not self._sentences or attention.shape[1] != self._length:
-            self._set_rows(sentences, attention.shape[1])
+        if sentences is not self._sentences:
+            self._set_rows(sentences)
         if not self._terms:
             return []
-        # Every other sum is of what lies between one term and the next: terms do not overlap.
-        looks = np.add.reduceat(attention.cpu().numpy().ravel(), self._bounds).tolist()[::2]
-        return [term for term, look in zip(self._terms, looks, strict=True) if look >= least]
+        # Behind a network nothing is in the caches of a CPU, no code either: the fewer calls the better.
+        looks = attention.cpu().numpy()[self._rows, self._columns].tolist()
+        return [(row, number) for row, number, begin, end in self._terms if sum(looks[begin:end]) >= least]
 
-    def _set_rows(self, sentences: Sequence[int], length: int) -> None:
-        self._sentences, self._length, self._terms = sentences, length, []
-        bounds: list[int] = []
+    def _set_rows(self, sentences: Sequence[int]) -> None:
+        self._sentences, self._terms = sentences, []
+        rows: list[int] = []
+        columns: list[int] = []
         for row, sentence in enumerate(sentences):
             for occurrence, (begin, end) in self._spans[sentence]:
-                self._terms.append((row, occurrence))
-                bounds += (row * length + begin, row * length + end)
-        if bounds and bounds[-1] == len(sentences) * length:
-            bounds.pop()  # a last sum goes to the end by itself
-        self._bounds = np.array(bounds, dtype=np.int64)
+                first = len(rows)
+                rows += [row] * (end - begin)
+                columns += range(begin, end)
+                self._terms.append((row, occurrence, first, len(rows)))
+        self._rows, self._columns = np.array(rows), np.array(columns)

@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import torch
-
 from knn_seq.decoding.due_terms import DueTerms, TermTokens
 from knn_seq.decoding.piece_trie import PieceTrie
 from knn_seq.glossary.function_words import is_function_word
@@ -158,7 +156,7 @@ class TermRow:
         trie = self.state.tokens.trie(
             self.due.occurrences[occurrence], " " if self.prefix else "", not self.prefix and self.due.capitals
         )
-        return max(log_probs_of(self.distribution, self.row, list(trie.next)))
+        return max(self.distribution.of_row(self.row, list(trie.next)))
 
     def hold_back_end(self) -> None:
         """Make the end less likely while terms are due."""
@@ -167,7 +165,7 @@ class TermRow:
         ends = list(self.state.ends)
         if not self.state.strict:
             lower = UNFINISHED * len(self.missing)
-            self._write(ends, [log_prob - lower for log_prob in log_probs_of(self.distribution, self.row, ends)])
+            self._write(ends, [log_prob - lower for log_prob in self.distribution.of_row(self.row, ends)])
             return
         best = self.best
         self._write(ends, [-math.inf] * len(ends))
@@ -223,7 +221,7 @@ class TermRow:
         if len(added) > 1 and any(form.casefold().startswith(added) for form in forms):
             return True  # a form of the term, in other pieces
         # A term that is nearly as likely as another word is one of two orders of the words, not a wrong translation.
-        first = log_probs_of(self.distribution, self.row, [self.best, *begun.trie.next])
+        first = self.distribution.of_row(self.row, [self.best, *begun.trie.next])
         if max(first[1:]) > first[0] + math.log(NEARLY):
             return True
         others = (other for other in range(len(self.due.occurrences)) if other != begun.occurrence)
@@ -288,23 +286,8 @@ class TermRow:
         return self.state.tokens.tokenizer.decode(tokens)
 
     def _write(self, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
-        write_row(self.distribution, self.row, tokens, log_probs)
+        self.distribution.write_row(self.row, tokens, log_probs)
         self._best = self._longer = None
-
-
-def log_probs_of(distribution: Distribution, row: int, tokens: Sequence[int]) -> list[float]:
-    """log p of some tokens of a row, also where a shortlist has left them out."""
-    wanted = torch.tensor([tokens], device=distribution.stored.device)
-    found: list[float] = distribution.of(wanted, row)[0].tolist()
-    return found
-
-
-def write_row(distribution: Distribution, row: int, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
-    """Let some tokens of a row have other log-probabilities."""
-    if tokens:
-        device = distribution.stored.device
-        places = torch.tensor(tokens, device=device)
-        distribution.write(torch.full_like(places, row), places, torch.tensor(log_probs, device=device))
 
 
 def mix(distribution: Distribution, row: int, tokens: Sequence[int], share: float) -> None:
@@ -316,9 +299,9 @@ def mix(distribution: Distribution, row: int, tokens: Sequence[int], share: floa
         tokens: The tokens.
         share: Of the second distribution in the mixture, less than 1.
     """
-    own = log_probs_of(distribution, row, tokens)
+    own = distribution.of_row(row, tokens)
     total = math.fsum(map(math.exp, own))
     parts = [math.exp(log_prob) / total if total else 1 / len(own) for log_prob in own]
     mixed = [share * part + (1 - share) * math.exp(log_prob) for part, log_prob in zip(parts, own, strict=True)]
     distribution.shift_row(row, math.log1p(-share))
-    write_row(distribution, row, tokens, [math.log(p) if p else -math.inf for p in mixed])
+    distribution.write_row(row, tokens, [math.log(p) if p else -math.inf for p in mixed])

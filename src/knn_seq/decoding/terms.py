@@ -82,7 +82,7 @@ class TermBatch(StreamHook):
         return complete.distribution.log_probs
 
     def _push(self, step: TermStep) -> None:
-        if step.numbers != self._numbers:
+        if step.numbers is not self._numbers and step.numbers != self._numbers:
             self._set_rows(step.numbers)
         if not self._bound:
             return
@@ -141,17 +141,17 @@ class RowsOfStep:
     def __init__(self, state: TermState, step: TermStep, due: Sequence[DueTerms | None], beams: bool) -> None:
         self._state, self._step, self._due, self._beams = state, step, due, beams
         self._rows: dict[int, TermRow] = {}
-        self._best: list[int] | None = None
+        self._best: list[list[int]] | None = None  # of each row one
 
     def __call__(self, row: int) -> TermRow:
         """One of them."""
         if row not in self._rows:
             if self._best is None and not self._beams:  # greedy search will ask for these: they are found once
-                self._best = self._step.distribution.best(1).tokens[:, 0].tolist()
+                self._best = self._step.distribution.best(1).tokens.tolist()
             sentence = self._step.numbers[row]
             due, prefix = self._due[sentence], tuple(self._step.prefix(row))
             assert due is not None
-            best = None if self._best is None else self._best[row]
+            best = None if self._best is None else self._best[row][0]
             self._rows[row] = TermRow(self._state, self._step.distribution, row, prefix, sentence, due, best)
         return self._rows[row]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import Path
 
 import sentencepiece
@@ -53,8 +52,12 @@ class FirefoxTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids before the first end-of-sentence id."""
-        before_end = takewhile(lambda number: number != self.eos_token_id, map(int, ids))
-        text: str = self._processor.decode([number for number in before_end if number < self.vocab_size])
+        numbers = list(map(int, ids))
+        if self.eos_token_id in numbers:
+            del numbers[numbers.index(self.eos_token_id) :]
+        if numbers and max(numbers) >= self.vocab_size:
+            numbers = [number for number in numbers if number < self.vocab_size]
+        text: str = self._processor.decode(numbers)
         return text
 
     def token(self, number: int) -> str:

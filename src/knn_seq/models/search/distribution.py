@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,6 +68,7 @@ class Distribution:
     left_out: LeftOut | None  # log p of tokens that cannot come, relative to those that can
     _largest: Tensor | None  # of each chunk of columns, (rows, chunks)
     _best: Best | None  # the most probable token of each row
+    _changed: set[int]  # rows for which that does not hold any more
 
     def __init__(
         self,
@@ -112,6 +115,7 @@ class Distribution:
     def replace(self, log_probs: Tensor) -> None:
         """Let it be another one, (rows, vocabulary)."""
         self.stored, self.shift, self.some, self._largest, self._best = log_probs, None, None, None, None
+        self._changed = set()
 
     def of(self, tokens: Tensor, first: int = 0) -> Tensor:
         """log p of some tokens of each row from the first on, (rows, n), also of those that cannot come."""
@@ -127,6 +131,16 @@ class Distribution:
                 found[rows, places] = self.left_out(rows + first, tokens[rows, places])
         return found if self.shift is None else found + self.shift[own]
 
+    def of_row(self, row: int, tokens: Sequence[int]) -> list[float]:
+        """log p of some tokens of one row, also of those that cannot come."""
+        if self.some is None and self.stored.device.type == "cpu":  # numpy is faster at so few
+            own = self.stored.numpy()[row, tokens]
+            found: list[float] = (own if self.shift is None else own + self.shift.numpy()[row]).tolist()
+            if self.left_out is None or -math.inf not in found:
+                return found
+        found = self.of(torch.tensor([tokens], device=self.stored.device), row)[0].tolist()
+        return found
+
     def largest(self, count: int) -> Tensor:
         """The largest log p of each row, largest first, (rows, count)."""
         if count == 0:
@@ -139,6 +153,8 @@ class Distribution:
     def best(self, count: int) -> Best:
         """The most probable tokens of each row, at most as many as there are tokens."""
         if count == 1 and self._best is not None:
+            if self._changed:
+                self._best = self._updated(self._best)
             return self._best
         width = self.stored.shape[1]
         count = min(count, width)
@@ -158,8 +174,17 @@ class Distribution:
         tokens = columns if self.some is None else self.some.tokens(columns)
         best = Best(values if self.shift is None else values + self.shift, tokens)
         if count == 1:
-            self._best = best
+            self._best, self._changed = best, set()
         return best
+
+    def _updated(self, best: Best) -> Best:
+        """What was the most probable token of each row, with those of rows that have changed."""
+        log_probs, tokens = best.log_probs.clone(), best.tokens.clone()
+        for row in self._changed:
+            tokens[row] = token = self.best_token(row)
+            log_probs[row] = self.of_row(row, [token])[0]
+        self._changed = set()
+        return Best(log_probs, tokens)
 
     def best_token(self, row: int) -> int:
         """The most probable token of one row."""
@@ -202,15 +227,40 @@ class Distribution:
             values = stored[rows.unsqueeze(1), columns.clamp_(max=stored.shape[1] - 1)]
             self._largest[rows, chunks] = values.amax(dim=1)
 
+    def write_row(self, row: int, tokens: Sequence[int], log_probs: Sequence[float]) -> None:
+        """Let some tokens of one row have other log-probabilities."""
+        if self._largest is None and self.stored.device.type == "cpu":
+            self._row_changes(row)
+            written = np.array(log_probs, dtype=np.float32)
+            own = written if self.shift is None else written - self.shift.numpy()[row]
+            self._complete().numpy()[row, tokens] = own
+            return
+        places = torch.tensor(tokens, device=self.stored.device)
+        self.write(torch.full_like(places, row), places, torch.tensor(log_probs, device=places.device))
+
     def shift_row(self, row: int, amount: float) -> None:
         """Add something to log p of all tokens of a row."""
-        self._best = None
-        self.shift = self.stored.new_zeros(len(self.stored), 1) if self.shift is None else self.shift.clone()
-        self.shift[row] += amount
+        self._row_changes(row)
+        self.stored[row].add_(amount)
+        if self._largest is not None:
+            self._largest[row].add_(amount)
+        if self.left_out is not None:
+            self.left_out = _shifted(self.left_out, row, amount)
+
+    def _row_changes(self, row: int) -> None:
+        """Another token of a row may be the most probable one now."""
+        if self.stored.device.type == "cpu":
+            self._changed.add(row)
+        else:  # a device would have to be waited for
+            self._best = None
 
     def ban(self, tokens: tuple[int, ...]) -> None:
         """Let no row have these tokens."""
-        banned, self._best = _on(tokens, self.stored.device), None
+        banned = _on(tokens, self.stored.device)
+        if self._best is not None and banned.device.type == "cpu":
+            self._changed.update(row for row, (best,) in enumerate(self._best.tokens.tolist()) if best in tokens)
+        else:
+            self._best = None
         if self.some is not None:
             columns, known = self.some.places(banned)
             if self.some.more is not None:
@@ -272,6 +322,11 @@ class Distribution:
 def _left_out(logits_of: LogitsOf, normalizers: Tensor) -> LeftOut:
     """log p of tokens that have no column; of each row what its logits lack to be log p, (rows,)."""
     return lambda rows, tokens: logits_of(rows, tokens).float() - normalizers[rows]
+
+
+def _shifted(left_out: LeftOut, row: int, amount: float) -> LeftOut:
+    """The same with something added in one row."""
+    return lambda rows, tokens: left_out(rows, tokens) + amount * (rows == row)
 
 
 @lru_cache(maxsize=64)

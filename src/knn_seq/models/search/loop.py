@@ -146,6 +146,14 @@ def _kind(plan: SearchPlan) -> tuple[type[Chooser], int]:
     return (Greedy if plan.beams == 1 else BeamSearch), plan.rows
 
 
+class HookGroup(NamedTuple):
+    """The sentences of a batch that have the same hook."""
+
+    hook: StepHook
+    places: list[int]  # of the sentences
+    numbers: list[int]  # of the sentence of each row
+
+
 class Batch:
     """Sentences that make their steps together.
 
@@ -157,6 +165,7 @@ class Batch:
     def __init__(self, decoder: RowDecoder, chooser: Chooser) -> None:
         self.decoder, self.chooser = decoder, chooser
         self.sentences: list[Sentence] = []
+        self._hooked: list[HookGroup] | None = None  # None: sentences have come or gone since it was known
 
     @property
     def kind(self) -> tuple[type[Chooser], int]:
@@ -180,6 +189,7 @@ class Batch:
                 hook.enter([requests[place].number for place in its])
         self.decoder.enter([request.source for request in requests])
         self.sentences += [self.chooser.sentence(request) for request in requests]
+        self._hooked = None
 
     def drop(self, which: Callable[[Sentence], bool]) -> list[Sentence]:
         """Take sentences out; returns them."""
@@ -191,7 +201,7 @@ class Batch:
         staying = {place for place in kept if place < len(kept)}
         moving = [place for place in kept if place >= len(kept)]
         places = [place if place in staying else moving.pop() for place in range(len(kept))]
-        self.sentences = [self.sentences[place] for place in places]
+        self.sentences, self._hooked = [self.sentences[place] for place in places], None
         if places:
             self.decoder.keep(places)
         requests = [sentence.request for sentence in dropped]
@@ -229,19 +239,26 @@ class Batch:
             self.decoder.follow(torch.tensor(parents))
 
     def _call_hooks(self, distribution: Distribution, queries: Tensor, attention: Tensor | None) -> None:
-        requests = [sentence.request for sentence in self.sentences]
         each = self.decoder.rows_each
-        for hook, places in _by_hook(requests):
-            if hook is None:
-                continue
-            if len(places) == len(requests):
-                SearchStep(queries, self.sentences, distribution, attention).apply(hook)
+        if self._hooked is None:
+            self._hooked = self._hook_groups()
+        for hook, places, numbers in self._hooked:
+            if len(places) == len(self.sentences):
+                SearchStep(queries, self.sentences, numbers, distribution, attention).apply(hook)
                 continue
             rows = (each * torch.tensor(places).unsqueeze(1) + torch.arange(each)).flatten().to(queries.device)
             part = distribution.rows(rows)
             looks = None if attention is None else attention[rows]
-            SearchStep(queries[rows], [self.sentences[place] for place in places], part, looks).apply(hook)
+            SearchStep(queries[rows], [self.sentences[place] for place in places], numbers, part, looks).apply(hook)
             distribution.log_probs[rows] = part.log_probs
+
+    def _hook_groups(self) -> list[HookGroup]:
+        requests, each = [sentence.request for sentence in self.sentences], range(self.decoder.rows_each)
+        return [
+            HookGroup(hook, places, [requests[place].number for place in places for _ in each])
+            for hook, places in _by_hook(requests)
+            if hook is not None
+        ]
 
 
 def _by_hook(requests: Sequence[Request]) -> list[tuple[StepHook | None, list[int]]]:

@@ -17,15 +17,21 @@ class SearchStep:
     Args:
         queries: See `Step`.
         sentences: Those of the step.
+        numbers: The number of each row's sentence; the same list in every step with the same rows.
         distribution: What a hook may look at and change.
         attention: See `Step`.
     """
 
     def __init__(
-        self, queries: Tensor, sentences: Sequence[Sentence], distribution: Distribution, attention: Tensor | None
+        self,
+        queries: Tensor,
+        sentences: Sequence[Sentence],
+        numbers: Sequence[int],
+        distribution: Distribution,
+        attention: Tensor | None,
     ) -> None:
-        self.queries, self._sentences, self.distribution, self.attention = queries, sentences, distribution, attention
-        self.numbers = [sentence.request.number for sentence in sentences for _ in sentence.prefixes]
+        self.queries, self._sentences, self.numbers = queries, sentences, numbers
+        self.distribution, self.attention = distribution, attention
 
     @cached_property
     def sentences(self) -> Tensor:
