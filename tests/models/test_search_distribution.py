@@ -31,6 +31,7 @@ def check(distribution, wanted):
     for row, values in enumerate(wanted):
         torch.testing.assert_close(distribution.of(everything[row : row + 1], row)[0], values)
         assert values[distribution.best_token(row)] == values.max()
+        torch.testing.assert_close(torch.tensor(distribution.of_row(row, [0, len(values) - 1])), values[[0, -1]])
         best = distribution.best_tokens(row, 3)
         torch.testing.assert_close(values[best], values.topk(min(3, len(values))).values)
 
@@ -55,7 +56,9 @@ def test_whatever_happens_to_it_the_best_are_found(rows, vocabulary, seed, short
         wanted = torch.full_like(logits, -torch.inf)
         wanted[:, some] = torch.log_softmax(logits[:, some], dim=1)
     token, row = st.integers(0, vocabulary - 1), st.integers(0, rows - 1)
-    for kind in data.draw(st.lists(st.sampled_from(["best", "change", "write", "ban", "only", "shift"]), max_size=6)):
+    kinds = st.sampled_from(["best", "best", "change", "write", "write row", "ban", "only", "shift"])
+    for kind in data.draw(st.lists(kinds, max_size=6)):
+        distribution.best(1)  # which is not to be remembered where it changes
         if kind == "best":
             check(distribution, wanted)
         elif kind == "change":
@@ -72,6 +75,11 @@ def test_whatever_happens_to_it_the_best_are_found(rows, vocabulary, seed, short
             at = data.draw(row), data.draw(token)
             distribution.write(torch.tensor([at[0]]), torch.tensor([at[1]]), -1.5)
             wanted[at] = -1.5
+        elif kind == "write row":
+            at, tokens = data.draw(row), data.draw(st.lists(token, min_size=1, max_size=3, unique=True))
+            values = [-1.25 - token / 1000 for token in tokens]
+            distribution.write_row(at, tokens, values)
+            wanted[at, tokens] = torch.tensor(values)
         elif kind == "shift":
             at = data.draw(row)
             distribution.shift_row(at, -0.25)
@@ -85,6 +93,7 @@ def test_whatever_happens_to_it_the_best_are_found(rows, vocabulary, seed, short
             distribution.only(at, torch.tensor(tokens))
             wanted[at] = -torch.inf
             wanted[at, tokens] = 0.0
+    torch.testing.assert_close(distribution.best(1).log_probs, wanted.amax(dim=1, keepdim=True))
     torch.testing.assert_close(distribution.log_probs, wanted)
     if (wanted > -torch.inf).sum(dim=1).min() >= 4:
         check(distribution, wanted)
@@ -108,7 +117,10 @@ def test_what_was_left_out_is_asked_for_row_by_row():
         torch.testing.assert_close(distribution.of(torch.tensor([[2, 5]]), 2), torch.tensor([[-22.0, -25.0]]))
         found = distribution.of(torch.tensor([[2], [2], [7]])).flatten()
         torch.testing.assert_close(found, torch.tensor([-2.0, -12.0, -27.0]))
+        assert distribution.of_row(2, [2, 5]) == pytest.approx([-22.0, -25.0])
         assert distribution.log_probs.shape == (3, 8)  # and once more, with a column for every token
+    distribution.shift_row(1, -3.0)
+    assert [distribution.of_row(row, [2])[0] for row in range(3)] == pytest.approx([-2.0, -15.0, -22.0])
 
 
 def test_tokens_that_are_left_out_are_relative_to_those_that_can_come():

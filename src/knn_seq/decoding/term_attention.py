@@ -22,6 +22,8 @@ class TermAttention:
         self._sentences: Sequence[int] = []
         self._terms: list[tuple[int, int, int, int]] = []  # row, occurrence, and from and to which token of all terms
         self._rows = self._columns = np.empty(0, dtype=np.int64)  # of all tokens of all terms
+        self._owners: list[int] = []  # of each of these tokens: the place of its term
+        self._longest = 0  # tokens of a term
 
     def looks(self, sentences: Sequence[int], attention: Tensor, least: float) -> list[tuple[int, int]]:
         """The terms that have at least so much of their row's attention: row and occurrence.
@@ -37,16 +39,26 @@ class TermAttention:
             return []
         # Behind a network nothing is in the caches of a CPU, no code either: the fewer calls the better.
         looks = attention.cpu().numpy()[self._rows, self._columns].tolist()
-        return [(row, number) for row, number, begin, end in self._terms if sum(looks[begin:end]) >= least]
+        some = (
+            0.99 * least / self._longest
+        )  # one of a term's tokens has more, or all have less together; 0.99: rounding
+        seen = dict.fromkeys(owner for owner, look in zip(self._owners, looks, strict=True) if look > some)
+        return [
+            (row, occurrence)
+            for row, occurrence, begin, end in map(self._terms.__getitem__, seen)
+            if sum(looks[begin:end]) >= least
+        ]
 
     def _set_rows(self, sentences: Sequence[int]) -> None:
-        self._sentences, self._terms = sentences, []
+        self._sentences, self._terms, self._owners, self._longest = sentences, [], [], 0
         rows: list[int] = []
         columns: list[int] = []
         for row, sentence in enumerate(sentences):
             for occurrence, (begin, end) in self._spans[sentence]:
-                first = len(rows)
-                rows += [row] * (end - begin)
+                first, length = len(rows), end - begin
+                rows += [row] * length
                 columns += range(begin, end)
-                self._terms.append((row, occurrence, first, len(rows)))
+                self._owners += [len(self._terms)] * length
+                self._terms.append((row, occurrence, first, first + length))
+                self._longest = max(self._longest, length)
         self._rows, self._columns = np.array(rows), np.array(columns)

@@ -240,7 +240,7 @@ class TermRow:
         for token in tokens:
             rest = term.trie.next[token]
             if not rest.complete or term.pushed:
-                self.state.following[self.sentence, (*self.prefix, token)] = term._replace(trie=rest)
+                self.state.following[self.sentence, (*self.prefix, token)] = Begun(rest, *term[1:])
 
     def _new(self, occurrence: int, share: float) -> Begun:
         return Begun(self._trie(occurrence), occurrence, share, len(self.prefix))
