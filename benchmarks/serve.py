@@ -4,9 +4,9 @@
     python benchmarks/serve.py --parts throughput latency
 
 Parts: throughput of 16 clients that send a sentence each or lists of them, where the processor's time goes, and the
-99th percentile of their waiting; latency of one client alone; memory over many requests; 200 clients at once; writes
-that were acknowledged before a server was killed.  Server and direct calls take turns, so that whatever else the
-machine does hits both; both have as many threads.
+99th percentile of their waiting, with one process and with one for each core; latency of one client alone; memory over
+many requests; 200 clients at once; writes that were acknowledged before a server was killed.  Servers and direct calls
+take turns, so that whatever else the machine does hits all of them; all have as many cores.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -95,9 +96,14 @@ class Server:
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     def processor_seconds(self) -> Processor:
-        """What it has used so far."""
+        """What it has used so far, with its worker processes."""
         own = self.process.pid
-        http, all_threads = (_processor_seconds(Path(f"/proc/{own}/{path}stat")) for path in (f"task/{own}/", ""))
+        workers = Path(f"/proc/{own}/task/{own}/children").read_text().split()
+        used = [
+            [_processor_seconds(Path(f"/proc/{pid}/{path}stat")) for path in (f"task/{pid}/", "")]
+            for pid in (own, *workers)
+        ]
+        http, all_threads = map(sum, zip(*used, strict=True))
         return Processor(all_threads - http, http, time.process_time())
 
     def stop(self) -> int:
@@ -159,38 +165,42 @@ async def ask(
     return seconds, statuses
 
 
-def throughput(server: Server, translator: Translator, sentences: list[str], options: Options) -> list[Row]:
+def throughput(servers: dict[str, Server], translator: Translator, sentences: list[str], options: Options) -> list[Row]:
     """16 clients against direct calls with batches of 32."""
     requests: dict[str, list[Any]] = {
         "a sentence": list(sentences),
         f"lists of {LIST} sentences": [sentences[place : place + LIST] for place in range(0, len(sentences), LIST)],
     }
-    shares: dict[str, list[float]] = {name: [] for name in requests}
-    used: dict[str, list[Processor]] = {name: [] for name in requests}
-    tails = []
+    systems = list(product(servers, requests))
+    shares: dict[tuple[str, str], list[float]] = {system: [] for system in systems}
+    used: dict[tuple[str, str], list[Processor]] = {system: [] for system in systems}
+    tails: dict[str, list[float]] = {name: [] for name in servers}
     translator.translate(sentences[:BATCH], batch_size=BATCH)
-    asyncio.run(ask(server, sentences[:BATCH], CLIENTS))
+    for server in servers.values():
+        asyncio.run(ask(server, sentences[: CLIENTS * BATCH], CLIENTS))
     for _ in range(options.rounds):
         start, own = time.perf_counter(), time.process_time()
         translator.translate(sentences, batch_size=BATCH)
         direct, own = time.perf_counter() - start, time.process_time() - own
-        for name, texts in requests.items():
+        for system in systems:
+            server, texts = servers[system[0]], requests[system[1]]
             start, before = time.perf_counter(), server.processor_seconds()
             seconds, _ = asyncio.run(ask(server, texts, CLIENTS))
-            shares[name].append(direct / (time.perf_counter() - start))
-            used[name].append(Processor(*(each / own for each in server.processor_seconds().since(before))))
+            shares[system].append(direct / (time.perf_counter() - start))
+            used[system].append(Processor(*(each / own for each in server.processor_seconds().since(before))))
             if texts == sentences:
-                tails.append(statistics.quantiles(seconds, n=100)[98] / (direct * BATCH / len(sentences)))
+                tails[system[0]].append(statistics.quantiles(seconds, n=100)[98] / (direct * BATCH / len(sentences)))
     rows = []
-    for name, its in shares.items():
-        what = f"sentences a second of {CLIENTS} clients that send {name}"
-        rows.append(
-            Row(f"{what}, against `knn-seq translate` with batches of {BATCH}", Ratio.over(its), options.goal(0.85))
-        )
-        for party, ratios in zip(Processor._fields, zip(*used[name], strict=True), strict=True):
+    for server_name, sent in systems:
+        what = f"{server_name}: sentences a second of {CLIENTS} clients that send {sent}"
+        ratio = Ratio.over(shares[server_name, sent])
+        rows.append(Row(f"{what}, against `knn-seq translate` with batches of {BATCH}", ratio, options.goal(0.85)))
+        for party, ratios in zip(Processor._fields, zip(*used[server_name, sent], strict=True), strict=True):
             rows.append(Row(f"processor seconds for them: {party}, against direct calls", Ratio.over(ratios)))
-    what = f"99th percentile of the time of a sentence, against that of a batch of {BATCH}"
-    return [*rows, Row(what, Ratio.over(tails), options.goal(2.0), at_most=True)]
+    for server_name, its in tails.items():
+        what = f"{server_name}: 99th percentile of the time of a sentence, against that of a batch of {BATCH}"
+        rows.append(Row(what, Ratio.over(its), options.goal(2.0), at_most=True))
+    return rows
 
 
 def latency(server: Server, translator: Translator, sentences: list[str], options: Options) -> list[Row]:
@@ -321,7 +331,13 @@ def main() -> None:
         try:
             with Translator(store) as translator:
                 if "throughput" in parts:
-                    rows += throughput(server, translator, sentences, options)
+                    cores = max(2, os.cpu_count() or 1)
+                    several = Server(store, "--workers", str(cores))
+                    servers = {"one process": server, f"`--workers {cores}`": several}
+                    try:
+                        rows += throughput(servers, translator, sentences, options)
+                    finally:
+                        several.stop()
                 if "latency" in parts:
                     rows += latency(server, translator, sentences, options)
             if "memory" in parts:

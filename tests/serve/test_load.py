@@ -8,8 +8,12 @@ import os
 import random
 import shutil
 import signal
+import socket
 import threading
 import time
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -287,6 +291,7 @@ def test_workers_that_are_killed_are_replaced_and_no_acknowledged_write_is_lost(
         while len(acknowledged) < 5:
             time.sleep(0.01)
         children = child_processes(server.process.pid)
+        assert_spread(server.url, children)
         os.kill(random.Random(3).choice(children), signal.SIGKILL)
         count = len(acknowledged)
         while len(acknowledged) < count + 5:  # the other one answers
@@ -307,6 +312,24 @@ def test_workers_that_are_killed_are_replaced_and_no_acknowledged_write_is_lost(
             there |= {pair["id"] for pair in page["pairs"]}
         assert {*acknowledged} <= there
         assert server.stop() == 0
+
+
+def assert_spread(url: str, processes: list[int]) -> None:
+    """Of many connections, each process has some."""
+    before = [open_sockets(process) for process in processes]
+    address = urlsplit(url)
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(socket.create_connection((address.hostname, address.port)))
+        while sum(map(open_sockets, processes)) < sum(before) + 40:
+            time.sleep(0.01)
+        assert all(open_sockets(each) > its + 5 for each, its in zip(processes, before, strict=True))
+
+
+def open_sockets(process: int) -> int:
+    """How many sockets a process has open."""
+    folder = Path(f"/proc/{process}/fd")
+    return sum(os.readlink(folder / name).startswith("socket:") for name in os.listdir(folder))
 
 
 def child_processes(pid: int) -> list[int]:

@@ -20,8 +20,8 @@ from knn_seq.translator import Translator
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-TOGETHER = 0.25  # of the sentences under way: so many enter together, since an encoder reads several at once ...
-STEPS_TO_WAIT = 4  # ... but none waits longer than that for others
+TOGETHER = 0.5  # of the sentences under way: so many enter together, since an encoder reads several at once ...
+STEPS_TO_WAIT = 10  # ... but none waits longer than that for others
 
 StepDone = Callable[[int, float, Mapping[str, float]], None]
 """Told how many sentences made a step, or were a batch, how many seconds it took, and which parts took how many."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from knn_seq.datastore import Datastore
 from knn_seq.errors import InvalidSetting
 from knn_seq.serve.settings import ServerSettings
+from knn_seq.serve.shared_port import bound_socket
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONFIGURATION = "KNN_SEQ_SERVE"  # what worker processes are told
+THREADS = "OMP_NUM_THREADS"  # torch and faiss read it
+JOBS, METRICS = "jobs", "metrics"  # folders that worker processes share
 ANSWER_SECONDS = 30  # after which a worker process that does not answer its supervisor is replaced
 
 
@@ -58,9 +61,10 @@ def serve(named: dict[str, Path], settings: ServerSettings) -> None:
         elif settings.workers == 1:
             from knn_seq.serve.app import make_app
 
-            app = make_app(named, settings)
-            log.info("http://%s:%d/", settings.host, settings.port)
-            uvicorn.Server(uvicorn.Config(app, **options)).run()
+            with bound_socket(settings.host, settings.port) as port:
+                app = make_app(named, settings)
+                log.info("http://%s:%d/", settings.host, port.getsockname()[1])
+                uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[port])
         else:
             _serve_in_processes(named, settings, options)
 
@@ -97,24 +101,42 @@ def _serve_on_ray(named: dict[str, Path], settings: ServerSettings, options: dic
 def _serve_in_processes(named: dict[str, Path], settings: ServerSettings, options: dict[str, Any]) -> None:
     """Let uvicorn's supervisor keep worker processes: one that ends is replaced."""
     import uvicorn
-
-    from knn_seq.serve.metrics import SHARED
+    from uvicorn.supervisors import Multiprocess
 
     if settings.port == 0:
         raise InvalidSetting("Several workers share a port: give one that is not 0.")
     folder = Path(tempfile.mkdtemp(prefix="knn-seq-"))
+    told = worker_environment(named, settings, folder)
+    os.environ |= told
     try:
-        (folder / "jobs").mkdir()
-        (folder / "metrics").mkdir()
-        shared = replace(settings, jobs_folder=settings.jobs_folder or folder / "jobs")
-        os.environ[SHARED] = str(folder / "metrics")
-        os.environ[CONFIGURATION] = json.dumps(
-            {"stores": {name: str(path.resolve()) for name, path in named.items()}, "settings": asdict(shared)},
-            default=str,
-        )
+        for name in (JOBS, METRICS):
+            (folder / name).mkdir()
         log.info("http://%s:%d/ with %d processes", settings.host, settings.port, settings.workers)
-        uvicorn.run(f"{__name__}:worker_app", factory=True, workers=settings.workers, **options)
+        config = uvicorn.Config(f"{__name__}:worker_app", factory=True, workers=settings.workers, **options)
+        with bound_socket(settings.host, settings.port, settings.workers) as port:
+            Multiprocess(config, sockets=[port]).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        for name in (SHARED, CONFIGURATION):
+        for name in told:
             os.environ.pop(name, None)
+
+
+def worker_environment(named: dict[str, Path], settings: ServerSettings, folder: Path) -> dict[str, str]:
+    """What worker processes are told, with the threads that each of them has of the machine's.
+
+    Args:
+        named: The datastores' folders by their names.
+        settings: Those of the server.
+        folder: Where they keep what they share.
+    """
+    from knn_seq.serve.metrics import SHARED
+
+    shared = replace(settings, jobs_folder=settings.jobs_folder or folder / JOBS)
+    stores = {name: str(path.resolve()) for name, path in named.items()}
+    told = {
+        SHARED: str(folder / METRICS),
+        CONFIGURATION: json.dumps({"stores": stores, "settings": asdict(shared)}, default=str),
+    }
+    if THREADS not in os.environ:
+        told[THREADS] = str(max(1, (os.cpu_count() or 1) // settings.workers))
+    return told
