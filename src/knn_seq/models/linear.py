@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -103,3 +104,15 @@ def outputs_of(module: nn.Linear | Int8Linear, x: Tensor, rows: Tensor, outputs:
         return module.outputs_of(x, rows, outputs)
     y = (x[rows] * module.weight[outputs]).sum(dim=1)
     return y if module.bias is None else y + module.bias[outputs]
+
+
+def weight_bytes(module: nn.Module) -> int:
+    """Of all linear layers in it, as they were when it was first asked for."""
+    known = _weight_bytes.get(module)
+    if known is None:
+        layers = (part for part in module.modules() if isinstance(part, nn.Linear | Int8Linear))
+        known = _weight_bytes[module] = sum(layer.weight.nbytes for layer in layers)
+    return known
+
+
+_weight_bytes: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from knn_seq.index.faiss_library import faiss
 from knn_seq.index.faiss_library.adaptive_probe import MIN_NPROBE, AdaptiveProbe
 from knn_seq.index.faiss_library.live_entries import LiveEntries, list_parameters
-from knn_seq.index.faiss_library.parallel import FaissResult
+from knn_seq.index.faiss_library.parallel import FaissResult, one_thread
 
 MOST_QUERIES = 8  # for more, what this saves is little of what they take
 
@@ -72,8 +72,9 @@ class _Space:
         """Fill in distances and ids."""
         lists, list_distances, distances, ids = self._pointers
         self._points[0][:] = queries
-        for transform, before, after in self._steps:
-            transform.apply_noalloc(self.queries, before, after)
+        with one_thread():  # OpenBLAS would wake others for what takes less time than that
+            for transform, before, after in self._steps:
+                transform.apply_noalloc(self.queries, before, after)
         self.quantizer.search_c(self.queries, self._point_pointer, self.nprobe, list_distances, lists)
         far = self._list_distances > probe_ratio * self._list_distances[:, :1]
         far[:, :MIN_NPROBE] = False

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from knn_seq.models.firefox_network.layers import DecoderLayer, in_lanes
 from knn_seq.models.firefox_network.modeling import FirefoxNetwork
-from knn_seq.models.linear import linear_for, outputs_of
+from knn_seq.models.linear import linear_for, outputs_of, weight_bytes
 from knn_seq.models.search.decoder import DecoderStep, RowDecoder
 from knn_seq.models.shortlist import LimitedRows, Shortlist
 
@@ -59,6 +59,8 @@ class FirefoxDecoder(RowDecoder):
         self._mask = torch.empty(0)  # (sentences, 1, 1, source length)
         self._project: Callable[[Tensor], Tensor] = linear_for(network.lm_head, "")
         self._outputs = torch.empty(0)  # what the last step projected, (rows, d)
+        self.source_bytes = weight_bytes(network.encoder)
+        self.step_bytes = weight_bytes(network.decoder) + weight_bytes(network.lm_head)
 
     @torch.no_grad()
     def enter(self, sources: Sequence[Sequence[int]]) -> None:
@@ -84,7 +86,10 @@ class FirefoxDecoder(RowDecoder):
         self.lengths += [0] * len(sources)
         if self._limits is not None:
             self._limits.enter(sources)
-            self._project = linear_for(self.network.lm_head, "", self._limits.columns.vocabulary)
+            vocabulary = self._limits.columns.vocabulary
+            self._project = linear_for(self.network.lm_head, "", vocabulary)
+            share = len(vocabulary) / self.network.config.vocab_size
+            self.step_bytes = weight_bytes(self.network.decoder) + share * weight_bytes(self.network.lm_head)
 
     @torch.no_grad()
     def step(self, tokens: Tensor) -> DecoderStep:

@@ -10,7 +10,7 @@ from torch import Tensor
 from knn_seq.models.batching import spans
 from knn_seq.models.fused.cache import BeamCache
 from knn_seq.models.fused.network import FusedLayer, FusedNetwork
-from knn_seq.models.linear import Linear
+from knn_seq.models.linear import Linear, weight_bytes
 from knn_seq.models.search.decoder import DecoderStep, RowDecoder
 from knn_seq.models.shortlist import LimitedRows
 
@@ -39,6 +39,7 @@ class FusedDecoder(RowDecoder):
         self._limits = None if shortlist is None else LimitedRows(shortlist, rows_each, like.device)
         self._project: Linear = network.project
         self._states = like.new_empty(0)  # what the last step projected, (rows, width)
+        self.source_bytes = weight_bytes(model.network.get_encoder())
         self.cache = BeamCache(len(network.layers), network.heads, self.size, rows_each, like)
 
     def enter(self, sources: Sequence[Sequence[int]]) -> None:

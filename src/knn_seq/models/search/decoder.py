@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,6 +26,8 @@ class RowDecoder(ABC):
     joins = False  # whether sentences can enter while others are under way
     rows_each: int  # rows of a sentence
     vocabulary_size: int | None = None  # for one that says which tokens can come
+    source_bytes: float = math.inf  # of the weights that every token of a source is multiplied by; unknown: any number
+    step_bytes: float = math.inf  # of those that every row of a step is
 
     @abstractmethod
     def enter(self, sources: Sequence[Sequence[int]]) -> None:

@@ -19,10 +19,13 @@ from knn_seq.models.search.search_step import SearchStep
 from knn_seq.models.search.sentence import Chooser, Request, Sentence
 from knn_seq.models.search.step_by_step import Greedy, Sampling
 from knn_seq.models.step import StepHook, StreamHook
+from knn_seq.runtime.threads import one_thread
 
 # The part of all rows that must be free before sentences enter: an encoder that reads several at once wastes less.
 FREE_TO_JOIN = 1 / 4
 FREE_TO_OPEN = 1 / 2  # where those that enter make a batch of their own
+# Rows times bytes of weights: up to here, to wake a second thread takes more time than it saves.
+SMALL_SOURCES, SMALL_STEP = 1 << 30, 1 << 24
 
 OpenDecoder = Callable[[int], RowDecoder]
 """A decoder without sentences, for so many rows of each."""
@@ -187,7 +190,9 @@ class Batch:
         for hook, its in _by_hook(requests):
             if isinstance(hook, StreamHook):
                 hook.enter([requests[place].number for place in its])
-        self.decoder.enter([request.source for request in requests])
+        sources = [request.source for request in requests]
+        with one_thread(sum(map(len, sources)) * self.decoder.source_bytes <= SMALL_SOURCES):
+            self.decoder.enter(sources)
         self.sentences += [self.chooser.sentence(request) for request in requests]
         self._hooked = None
 
@@ -217,7 +222,8 @@ class Batch:
             for sentence in self.sentences
             for prefix in sentence.prefixes
         ]
-        logits, queries, vocabulary, attention = self.decoder.step(torch.tensor(tokens))
+        with one_thread(len(tokens) * self.decoder.step_bytes <= SMALL_STEP):
+            logits, queries, vocabulary, attention = self.decoder.step(torch.tensor(tokens))
         logits_of = None if vocabulary is None else self.decoder.logits_of
         distribution = Distribution(logits, vocabulary, self.decoder.vocabulary_size, logits_of)
         self._call_hooks(distribution, queries, attention)
