@@ -39,9 +39,8 @@ class TermAttention:
             return []
         # Behind a network nothing is in the caches of a CPU, no code either: the fewer calls the better.
         looks = attention.cpu().numpy()[self._rows, self._columns].tolist()
-        some = (
-            0.99 * least / self._longest
-        )  # one of a term's tokens has more, or all have less together; 0.99: rounding
+        # One of a term's tokens has more than this, or all have less together; 0.99, since sums are rounded.
+        some = 0.99 * least / self._longest
         seen = dict.fromkeys(owner for owner, look in zip(self._owners, looks, strict=True) if look > some)
         return [
             (row, occurrence)
