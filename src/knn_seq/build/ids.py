@@ -38,7 +38,7 @@ def make_ids_unique(segment: Segment, taken: NDArray[np.uint64] | None = None) -
     repeated = np.ones(len(hashes), bool)
     repeated[np.unique(hashes, return_index=True)[1]] = False
     if taken is not None and len(taken):
-        repeated |= np.isin(hashes, taken)
+        repeated |= np.isin(hashes, taken, kind="sort")
     if not repeated.any():
         return
     known = set(hashes.tolist()) | set(() if taken is None else taken.tolist())

@@ -52,7 +52,7 @@ class Lookup:
         found: dict[str, list[int]] = {}
         sought = np.fromiter(map(hashed, wanted), np.uint64, len(wanted))
         names = set(wanted)
-        for number in np.flatnonzero(np.isin(hashes, sought) & self._live).tolist():
+        for number in np.flatnonzero(np.isin(hashes, sought, kind="sort") & self._live).tolist():
             name = text(number)
             if name in names:  # two texts may have the same hash
                 found.setdefault(name, []).append(number)
