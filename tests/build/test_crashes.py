@@ -192,7 +192,11 @@ def folder(tmp_path):
         yield Path(made)
 
 
-@pytest.mark.parametrize("scenario", START)
+# What is left of the index is deleted by the next command that writes one, and not by another removal.
+UNFINISHED = {"remove an index": [pytest.mark.xfail(strict=True, reason="a second removal deletes nothing")]}
+
+
+@pytest.mark.parametrize("scenario", [pytest.param(name, marks=UNFINISHED.get(name, [])) for name in START])
 def test_a_crash_at_any_file_operation(scenario, save_model, folder):
     corpus, report = folder / "train.tsv", folder / "report.json"
     generator = np.random.default_rng(8)

@@ -76,7 +76,7 @@ def finished(monkeypatch):
     finish = keys_step._finish_shards
 
     def spy(pieces, writer, vectors):
-        seen.update(marks(pieces[0].store))
+        seen.update(marks(pieces[0].path.parent.parent))
         finish(pieces, writer, vectors)
 
     monkeypatch.setattr(keys_step, "_finish_shards", spy)

@@ -12,6 +12,7 @@ from tiny_models import number_line
 
 from knn_seq.datastore import Datastore
 from knn_seq.models import Source, load_model
+from knn_seq.models.fused import FusedEncoder
 from knn_seq.sentences.open import open_sentences
 from knn_seq.sentences.whitening import Whitening
 from knn_seq.storage.flat import open_flat
@@ -72,11 +73,14 @@ def test_vectors_made_together_with_the_keys_are_those_made_alone(undisturbed):
         assert torch.from_numpy(store.sentence_vectors[sentence].astype(np.float32)) @ wanted > 0.9999
 
 
-def test_the_encoder_reads_each_sentence_once(tmp_path, undisturbed):
+def test_the_encoder_reads_each_sentence_once(tmp_path, undisturbed, monkeypatch):
     _, corpus, stores = undisturbed
     loaded = load_model(stores["encoder"].model_settings)
-    read = []
+    read, encode = [], FusedEncoder.__call__
     loaded.network.get_encoder().register_forward_hook(lambda module, inputs, output: read.append(len(output[0])))
+    monkeypatch.setattr(
+        FusedEncoder, "__call__", lambda own, sources: read.append(len(sources)) or encode(own, sources)
+    )
     options = {"calibration_sentences": 0, "batch_tokens": 200, "index_recipe": "Flat"}
     Datastore.build(tmp_path / "store", loaded, corpus, sentence_search="encoder", **options)
     assert 300 <= sum(read) <= 310  # some more to find dimensions
