@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -328,8 +328,11 @@ def assert_spread(url: str, processes: list[int]) -> None:
 
 def open_sockets(process: int) -> int:
     """How many sockets a process has open."""
-    folder = Path(f"/proc/{process}/fd")
-    return sum(os.readlink(folder / name).startswith("socket:") for name in os.listdir(folder))
+    found = 0
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            found += os.readlink(file).startswith("socket:")
+    return found
 
 
 def child_processes(pid: int) -> list[int]:
