@@ -19,8 +19,9 @@ def started(number_store):
         words = [sys.executable, "-m", "knn_seq.cli.main", "translate", str(number_store.path), "-q", *options]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         # A shell lets what runs in the background ignore Ctrl-C, and so would this.
-        heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-        processes.append(subprocess.Popen(words, text=True, bufsize=1, **pipes, **heard))
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        processes.append(subprocess.Popen(words, text=True, bufsize=1, **pipes))
+        signal.signal(signal.SIGINT, before)
         return processes[-1]
 
     yield start

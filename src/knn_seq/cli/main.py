@@ -12,8 +12,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TextIO
 
 from knn_seq import __version__
 from knn_seq.cli import (
@@ -116,11 +116,13 @@ def _main(arguments: Sequence[str] | None) -> int:
             parsed.run(parsed)
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
-        with suppress(OSError):  # the terminal may be gone
+        try:
             _say("interrupted; what was finished is kept.", RED)
+        except OSError:  # the terminal is gone
+            _drop(sys.stderr)
         return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has had enough
-        _drop_output()
+        _drop(sys.stdout)
         return 141
     except Exception as error:
         del reserve
@@ -131,14 +133,14 @@ def _main(arguments: Sequence[str] | None) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            _drop_output()
+            _drop(sys.stdout)
         return 2
     return 0
 
 
-def _drop_output() -> None:
-    """Let Python not write once more, when it ends, what could not be written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _drop(stream: TextIO) -> None:
+    """Let Python not write once more, when it ends, what could not be written: that would be its exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _full_disk(error: Exception) -> KnnSeqError | None:
