@@ -52,7 +52,9 @@ def test_a_killed_build_resumes(place, count, undisturbed, tmp_path):
 def test_a_build_that_is_killed_again_and_again_ends(undisturbed, tmp_path):
     model, corpus, wanted = undisturbed
     kills = 0
-    while build(tmp_path / "store", model, corpus, "knn_seq.models.network/NetworkModel:keys", 6) != 0:
+    # The first call finds the dimension. 4 batches wait for the writer, so the 8th call comes after the first batch's
+    # checkpoint, however slow the disk is.
+    while build(tmp_path / "store", model, corpus, "knn_seq.models.network/NetworkModel:keys", 8) != 0:
         kills += 1
         assert kills < 50, "the build does not get on"
     assert kills > 2
