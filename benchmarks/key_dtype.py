@@ -12,6 +12,7 @@ from knn_seq.runtime.environment import limit_spinning
 limit_spinning()  # before torch is imported
 
 from pathlib import Path
+from typing import Any
 
 from figures import markdown, measuring_conditions, write_figures
 from measured_code import digest
@@ -26,6 +27,7 @@ from knn_seq.settings import ModelSettings, with_value
 
 SENTENCES, QUICK_SENTENCES, QUICK_TEST = 3000, 100, 8
 DTYPES = ("float32", "float16")
+SETTINGS: dict[str, Any] = {"index_recipe": "Flat", "combiner": "fixed"}  # a trained combiner would be another for each
 
 
 def main() -> None:
@@ -38,7 +40,7 @@ def main() -> None:
     write_tsv(folder / "train.tsv", corpus.train[:count])
     model = load_model(ModelSettings(MODEL))
     stores = {
-        dtype: Datastore.build(folder / dtype, model, folder / "train.tsv", key_dtype=dtype, index_recipe="Flat")
+        dtype: Datastore.build(folder / dtype, model, folder / "train.tsv", key_dtype=dtype, **SETTINGS)
         for dtype in DTYPES
     }
     settings = with_value(stores["float32"].search_settings)
@@ -54,7 +56,7 @@ def main() -> None:
         rows.append([dtype, size, f"{scores[dtype].value:.2f}", f"{changed} of {len(test)}"])
     title = (
         f"Bible, Portuguese to English: {count:,} sentence pairs, {len(stores['float16']):,} entries, index Flat, "
-        f"{len(test)} test sentences, 5 beams."
+        f"combiner `fixed`, {len(test)} test sentences, 5 beams."
     )
     table = markdown(["keys stored in", "bytes of a key", "BLEU", "translations changed"], rows)
     write_figures(arguments.into, {"key-dtype": f"{title}\n\n{table}"}, conditions)
