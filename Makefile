@@ -78,7 +78,7 @@ test-lowest: .venv-lowest/installed
 
 .venv-lowest/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-lowest
-	$(LOWEST)/python -m pip install --quiet uv
+	$(LOWEST)/python -m pip install --quiet --constraint constraints.txt torch uv
 	$(LOWEST)/uv pip install --quiet --python $(LOWEST)/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
 
