@@ -38,6 +38,7 @@ from knn_seq.settings import BuildSettings, ModelSettings
 
 GOAL = 0.3  # BLEU that the two may differ
 LISTS, NPROBE, K = 256, 32, 64
+FIXED = {"combiner": "fixed"}  # each index has settings of its own, and one combiner
 BATCH = 64  # sentences: a way to the server and back for each step of all of them
 KINDS = {
     "IVF with PQ": ("IVF{lists},PQ64", "IVF_PQ(nlist={lists},m=64)"),
@@ -81,7 +82,8 @@ def main() -> None:
                 for name, recipe in recipes.items()
             }
             systems = {
-                name: {"index": name, **_options(recipes[name]), **rows[kind][name]["settings"]} for name in recipes
+                name: {"index": name, **FIXED, **_options(recipes[name]), **rows[kind][name]["settings"]}
+                for name in recipes
             }
             for name, figures in _translated(Translator(Datastore(store.path), model), test, systems).items():
                 rows[kind][name] |= figures
@@ -104,7 +106,7 @@ def _built(store: Datastore, model: Model, name: str, recipe: str) -> dict[str, 
     seconds = time.perf_counter() - start
     options = _options(recipe)
     recall = store.check_index(name, K, 128, options["index_options"]).recall
-    decoder = KnnDecoder(store, model, {"index": name, **options})
+    decoder = KnnDecoder(store, model, {"index": name, **FIXED, **options})
     measured = calibrate(decoder, decoder.settings(), BuildSettings.calibration_sentences)
     settings = {setting: measured[setting] for setting in ("k", "temperature", "weight")}
     return {"build": seconds, "recall": recall, "settings": settings}
@@ -144,7 +146,7 @@ def _server(address: str | None, folder: Path) -> Iterator[str]:
 
 def _report(rows: dict[str, dict[str, dict[str, Any]]], entries: int, sentences: int) -> str:
     lines = [
-        f"{entries:,} entries, {sentences:,} test sentences, greedy, nprobe {NPROBE}.",
+        f"{entries:,} entries, {sentences:,} test sentences, greedy, combiner `fixed`, nprobe {NPROBE}.",
         "",
         f"| index | recall@{K} | k, temperature, weight | BLEU | difference | p | build, s | translate, s | search |",
         "|---|---|---|---|---|---|---|---|---|",
