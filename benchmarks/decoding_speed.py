@@ -44,11 +44,7 @@ LENGTH = 32  # tokens of an output at most
 SENTENCES, BATCHES = 16, 2  # of a round, at least: what disturbs one of them is not to count
 FEW_SENTENCES, FEW_BATCHES = 4, 1  # the same where the complete grid is measured
 TIMES = {"firefox": 2}  # as many for a model that is so much faster
-GOALS = {  # with beam 5 and a million entries
-    ("firefox", "full"): 0.7,
-    ("marian-base", "full"): 0.9,
-    ("marian-base", "subset"): 0.95,
-}
+GOALS = {("firefox", "full"): 0.75, ("marian-base", "full"): 0.75}  # with beam 5 and a million entries
 GOAL_SIZE, GOAL_BEAM = "1m", 5
 K = 64
 NPROBE = 32  # for keys of random weights: their distances let a query probe too few lists by itself
@@ -188,6 +184,8 @@ def shares(translator: Translator, sources: list[str], settings: dict[str, Any])
 def product_times(name: str, model: NetworkModel) -> str:
     """Shows that the model alone runs at its best: with frozen weights torch may choose a far slower product."""
     head = model.network.lm_head
+    if not head.weight.is_floating_point():
+        return f"{name}, output projection in {head.weight.dtype}"
     as_it_is = head.weight.requires_grad
     times = []
     for rows in PRODUCT_ROWS:
