@@ -59,7 +59,7 @@ FIGURES = {
     "office-help-text": Figure("docs/results.md", "office_help_text.py"),
     "manuals-text": Figure("docs/results.md", "manuals_text.py"),
     **{f"results-{name}": Figure("docs/results.md", "results.py", ("--domains", name), ("prune",)) for name in DOMAINS},
-    "finetune": Figure("docs/results.md", "finetune.py"),
+    "finetune": Figure("docs/results.md", "finetune.py", ("--minutes", "24")),
     "curves": Figure("docs/results.md", "curves.py", also=("prune",)),
     "speed": Figure("docs/speed.md", "bench.py", ("--again", "--parts", *SPEED), [f"{part}.py" for part in SPEED]),
     "engines": Figure("docs/speed.md", "engines.py"),

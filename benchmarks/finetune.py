@@ -54,7 +54,7 @@ from knn_seq.models.firefox_network import FirefoxNetwork, find_model_folder, lo
 from knn_seq.settings import ModelSettings
 
 DOMAINS = ("bible", "office-help")
-MINUTES, QUICK_MINUTES = 24.0, 0.1  # of the processor, at most
+MINUTES, QUICK_MINUTES = 8.0, 0.1  # of the processor
 # No label smoothing: the model learned from a larger one, is certain of itself, and loses on dev when that is undone.
 LEARNING_RATE, WARM_UP, WEIGHT_DECAY, LARGEST_GRADIENT = 1e-4, 20, 0.01, 1.0
 BATCH_TOKENS, ACCUMULATED = 512, 2  # an update sees batches of different lengths, 1,024 tokens
