@@ -61,7 +61,9 @@ FIGURES = {
     **{f"results-{name}": Figure("docs/results.md", "results.py", ("--domains", name), ("prune",)) for name in DOMAINS},
     "finetune": Figure("docs/results.md", "finetune.py", ("--minutes", "24")),
     "curves": Figure("docs/results.md", "curves.py", also=("prune",)),
-    "speed": Figure("docs/speed.md", "bench.py", ("--again", "--parts", *SPEED), [f"{part}.py" for part in SPEED]),
+    "speed": Figure(
+        "docs/speed.md", "bench.py", ("--again", "--rounds", "3", "--parts", *SPEED), [f"{part}.py" for part in SPEED]
+    ),
     "engines": Figure("docs/speed.md", "engines.py"),
     "precision": Figure("docs/speed.md", "precision.py"),
     "adaptive-probe": Figure("docs/speed.md", "adaptive_probe.py"),
@@ -82,7 +84,7 @@ FIGURES = {
     "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py"),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py", also=("index/milvus",)),
-    "build-engines": Figure("docs/cluster.md", "build_engines.py"),
+    "build-engines": Figure("docs/cluster.md", "build_engines.py", ("--sentences", "10000")),
     "key-dtype": Figure("docs/building.md", "key_dtype.py"),
     "firefox-engine": Figure("docs/building.md", "firefox_engine.py"),
     "scale": Figure("docs/scale.md", "scale.py", ("--largest", "10m")),

@@ -67,7 +67,9 @@ def in_int8(name: str, folder: Path, count: int, options: Options) -> Row:
     settings = BuildSettings()
     models = {dtype: speed_model(name, dtype) for dtype in ("float32", "int8")}
     store = text_of(folder, models["int8"], count, settings)
-    systems = {dtype: [partial(build_step, store, model, settings, len(store))] for dtype, model in models.items()}
+    systems = {
+        dtype: [partial(build_step, store, model, settings, len(store.values.items))] for dtype, model in models.items()
+    }
     measured = rates_by_pieces(systems, options.rounds, time.process_time)
     ratio = ratios_by_pieces(measured)["int8"]
     figures = {"tokens_per_cpu_second": measured}
@@ -79,7 +81,7 @@ def compared(name: str, model: NetworkModel, folder: Path, count: int, options: 
     settings = BuildSettings()
     store = text_of(folder, model, count, settings)
     batches = padded_batches(store, model, settings)
-    tokens = len(store)
+    tokens = len(store.values.items)
     systems = {
         "bare": partial(bare_pass, model, batches, tokens),
         "logits": partial(pass_with_logits, model, batches, tokens),
