@@ -82,7 +82,7 @@ FIGURES = {
     "serve": Figure("docs/serving.md", "serve.py", also=("serve",)),
     "glossary": Figure("docs/glossary.md", "glossary.py"),
     "placeholders": Figure("docs/files.md", "placeholders.py"),
-    "shards": Figure("docs/shards.md", "shards.py"),
+    "shards": Figure("docs/shards.md", "shards.py", also=("index/shards",)),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py", also=("index/milvus",)),
     "build-engines": Figure("docs/cluster.md", "build_engines.py", ("--sentences", "10000")),
     "key-dtype": Figure("docs/building.md", "key_dtype.py"),

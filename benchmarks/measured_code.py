@@ -20,7 +20,7 @@ PACKAGE = SOURCES / "knn_seq"
 ASIDE = {
     *("cli", "demo", "documents", "evaluate", "explain", "fairseq", "files", "glossary", "language", "live", "plan"),
     *("protect", "prune", "serve", "tune"),
-    "index/milvus",
+    *("index/milvus", "index/shards"),
 }
 FORMATS = {"corpus"}  # of these parts only those that are imported count, not all that can be chosen by name
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -290,6 +290,16 @@ def test_saved_shards_are_the_same(recipe, metric, keys, queries, tmp_path):
         assert loaded.search(keys[:1] + 20, 1).ids.tolist() == [[ENTRIES]]
 
 
+@pytest.mark.parametrize("name", ["link/index", "index"])
+def test_a_folder_behind_a_link_or_named_from_here(name, filled, queries, tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        filled.save(Path(name))
+        assert equal(ShardsIndex.load(Path(name)).search(queries, 5), filled.search(queries, 5))
+
+
 def test_other_options_are_passed_on_to_the_shards(saved, queries, keys):
     wide, narrow = ShardsIndex.load(saved, nprobe=16), ShardsIndex.load(saved, nprobe=1)
     assert [shard.options["nprobe"] for shard in wide.shards] == [16] * 3

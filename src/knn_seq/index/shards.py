@@ -198,7 +198,8 @@ class ShardsIndex(SearchIndex):
 
     def _save(self, path: Path) -> None:
         # A shard may be a link to a folder on another disk: its new files are to be on that disk, too.
-        places = [path.parent / _name(number) for number in range(len(self.shards))]
+        together = Path(os.path.realpath(path.parent))
+        places = [together / _name(number) for number in range(len(self.shards))]
         finals = [Path(os.path.realpath(place)) for place in places]
         partials = [partial_of(final) for final in finals]
         try:
@@ -207,7 +208,7 @@ class ShardsIndex(SearchIndex):
                 self._save_shard(number, folder)
             write_json(path, [read_json(folder / DESCRIPTION) for folder in partials])
             (path.parent / DESCRIPTION).unlink(missing_ok=True)  # from here on the old index is no longer complete
-            for old in set(path.parent.glob(_name("*"))).difference(places, partials):
+            for old in set(together.glob(_name("*"))).difference(places, partials):
                 old.unlink() if old.is_symlink() else shutil.rmtree(old)
             for number, (folder, final) in enumerate(zip(partials, finals, strict=True)):
                 if final.exists():
