@@ -84,7 +84,7 @@ FIGURES = {
     "placeholders": Figure("docs/files.md", "placeholders.py"),
     "shards": Figure("docs/shards.md", "shards.py", also=("index/shards",)),
     "milvus": Figure("docs/milvus.md", "milvus_quality.py", also=("index/milvus",)),
-    "build-engines": Figure("docs/cluster.md", "build_engines.py", ("--sentences", "10000")),
+    "build-engines": Figure("docs/cluster.md", "build_engines.py"),
     "key-dtype": Figure("docs/building.md", "key_dtype.py"),
     "firefox-engine": Figure("docs/building.md", "firefox_engine.py"),
     "scale": Figure("docs/scale.md", "scale.py", ("--largest", "10m")),
