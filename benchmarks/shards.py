@@ -25,7 +25,7 @@ from rounds import Options, Ratio, Row, command_line, options_of, rates, table
 from speed_models import held_out_states, sized_store, speed_model
 from torch import Tensor
 
-from knn_seq.index.base import INDEXES, SearchIndex
+from knn_seq.index.base import DESCRIPTION, INDEXES, SearchIndex
 from knn_seq.index.exact import exact_search
 from knn_seq.index.faiss import FaissIndex
 from knn_seq.index.faiss_library.disk import LISTS_NAME
@@ -69,7 +69,7 @@ def measure(folder: Path, options: Options) -> list[Row]:
 def built(store: DatastoreFolder, recipe: str) -> SearchIndex:
     """An index of the datastore's keys in memory, built once, then found again."""
     folder, kind = place(store, recipe), "shards" if recipe.startswith("shards:") else "faiss"
-    if not folder.exists():
+    if not (folder / DESCRIPTION).exists():
         INDEXES.get(kind).build(store.keys, recipe.removeprefix("shards:")).save(folder)
     index = INDEXES.get(kind).load(folder)
     if index.needs_keys:
@@ -80,7 +80,7 @@ def built(store: DatastoreFolder, recipe: str) -> SearchIndex:
 def on_disk(store: DatastoreFolder, recipe: str) -> SearchIndex:
     """The same index with its lists on the disk."""
     memory, folder = place(store, recipe), place(store, recipe, "-disk")
-    if not folder.exists():
+    if not (folder / DESCRIPTION).exists():
         FaissIndex.load(memory, writable=True).merge_on_disk([memory], folder)
     return FaissIndex.load(folder)
 
